@@ -1,0 +1,44 @@
+# Each target does all of its own set-up in .venv; nothing needs to be activated.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-reference lint bench clean
+
+demo: .venv/.demo
+	$(BIN)/python examples/01_one_dimension.py --output outputs/demo
+
+test: lint
+	$(BIN)/pytest
+	$(MAKE) --no-print-directory test-reference
+
+test-reference: .venv/.dev  # the whole suite again, on the reference mathematics alone
+	CLOSEDFORM_DISABLE_KERNELS=1 $(BIN)/pytest
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+bench: .venv/.bench
+	$(BIN)/python benchmarks/latency.py --output docs/results
+
+.venv/.created:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/.demo: .venv/.created pyproject.toml constraints.txt
+	$(PIP) --editable '.[plots]'
+	touch $@
+
+.venv/.dev: .venv/.created pyproject.toml constraints.txt
+	$(PIP) torch  # by itself, so that the constrained build is the one that is found
+	$(PIP) --editable '.[data,plots,neural,ann,dev]'
+	touch $@
+
+.venv/.bench: .venv/.created pyproject.toml constraints.txt benchmarks/requirements.txt
+	$(PIP) --editable '.[data]' --requirement benchmarks/requirements.txt
+	touch $@
+
+clean:
+	rm -rf .venv outputs

@@ -1,0 +1,1 @@
+"""Demonstrations: episodes, their layouts, and the sliding windows cut from them."""

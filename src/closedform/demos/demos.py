@@ -1,0 +1,112 @@
+"""Demos: a sequence of episodes with the layouts of their observations and actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from closedform.demos.episode import Episode
+from closedform.demos.layout import Layout
+from closedform.errors import DataError
+
+
+class Demos(Sequence[Episode]):
+    """Episodes that were checked to fit together.
+
+    Args:
+        episodes: `Episode`s, or pairs `(observations, actions)`.
+        observation_layout: what the numbers of an observation are; by default nothing is known about them.
+        action_layout: the same for actions.
+    """
+
+    def __init__(
+        self,
+        episodes: Iterable[Episode | tuple[Any, Any]],
+        observation_layout: Layout | None = None,
+        action_layout: Layout | None = None,
+    ):
+        self.episodes = tuple(as_episode(episode, index) for index, episode in enumerate(episodes))
+        if not self.episodes:
+            raise DataError("expected at least one episode, found none")
+        first = self.episodes[0]
+        self.observation_layout = observation_layout or Layout.plain(first.observations.shape[1])
+        self.action_layout = action_layout or Layout.plain(first.actions.shape[1])
+        for index, episode in enumerate(self.episodes):
+            check_episode(episode, index, self.observation_layout, self.action_layout)
+
+    @property
+    def n_steps(self) -> int:
+        """The number of steps of all episodes together."""
+        return sum(map(len, self.episodes))
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self.episodes)
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> Demos: ...
+    def __getitem__(self, index: int | slice) -> Episode | Demos:
+        if isinstance(index, slice):
+            return Demos(self.episodes[index], self.observation_layout, self.action_layout)
+        return self.episodes[index]
+
+    def __repr__(self) -> str:
+        return f"Demos({len(self)} episodes, {self.n_steps} steps)"
+
+
+def as_episode(value: Episode | tuple[Any, Any], index: int) -> Episode:
+    """Makes an episode of a pair `(observations, actions)`; says which one if it cannot."""
+    if isinstance(value, Episode):
+        return value
+    try:
+        observations, actions = value
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"episode {index}: expected an Episode or a pair (observations, actions), found {type(value).__name__}"
+        ) from error
+    try:
+        return Episode(observations, actions)
+    except DataError as error:
+        raise DataError(f"episode {index}: {error}") from error
+
+
+def check_episode(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
+    """Refuses an episode whose widths do not fit the layouts or whose numbers are not finite."""
+    for what, array, layout in (
+        ("observations", episode.observations, observation_layout),
+        ("actions", episode.actions, action_layout),
+    ):
+        if array.shape[1] != layout.width:
+            raise DataError(f"episode {name}: expected {what} of {layout.width} numbers, found {array.shape[1]}")
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            step, index = (int(i) for i in bad[0])
+            raise DataError(
+                f"episode {name}: {what} must be finite, found {array[step, index]} at step {step}, "
+                f"{layout.describe(index)}; {len(bad)} such numbers in all"
+            )
+        check_rotations(array, layout, f"episode {name}: {what}")
+
+
+def check_rotations(array: np.ndarray, layout: Layout, where: str) -> None:
+    """Refuses quaternions and rotation-6D numbers that are not rotations."""
+    for entry, columns in layout.slices():
+        if entry.kind in ("quaternion", "quaternion_wxyz"):
+            norms = np.linalg.norm(array[:, columns], axis=1)[:, None]
+        elif entry.kind in ("rotation6d", "rotation6d_rows"):
+            norms = np.linalg.norm(array[:, columns].reshape(-1, 2, 3), axis=2)
+        else:
+            continue
+        bad = np.argwhere(np.abs(norms - 1) > 0.05)
+        if len(bad):
+            step = int(bad[0, 0])
+            raise DataError(
+                f"{where}: expected unit length at {layout.describe(columns.start)}, found length "
+                f"{float(norms[tuple(bad[0])]):.3g} at step {step}; declare the entry 'other' if it is not a rotation"
+            )

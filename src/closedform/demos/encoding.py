@@ -1,0 +1,174 @@
+"""Encoding: numbers of a layout as blocks that can be averaged and moved, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from closedform.demos.layout import SPATIAL_ROTATIONS, Entry, Layout
+
+
+@dataclass(frozen=True)
+class Block:
+    """A run of encoded numbers that a frame treats alike.
+
+    Attributes:
+        start: index of its first encoded number.
+        size: how many; the dimension of the space if it turns.
+        turns: whether it is a vector that a change of frame rotates.
+        moves: whether a change of frame also translates it.
+        unit: whether its numbers are those of unit vectors, so that they need no scaling.
+    """
+
+    start: int
+    size: int
+    turns: bool
+    moves: bool
+    unit: bool
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Turns angles and rotations into unit vectors, which have no wrap, no sign ambiguity and a meaningful average.
+
+    An angle becomes (cos, sin); a quaternion the first two columns of its rotation matrix, the same for q and -q and
+    continuous everywhere (forcing w >= 0 instead jumps at half turns, where a gripper that points down lives).
+    Everything else stays as it is. Decoding projects averaged rotations back onto rotations.
+    """
+
+    layout: Layout
+    blocks: tuple[Block, ...] = field(init=False)
+
+    def __post_init__(self):
+        blocks: list[Block] = []
+        for entry in self.layout.entries:
+            start = blocks[-1].start + blocks[-1].size if blocks else 0
+            blocks.extend(_blocks_of(entry, start))
+        object.__setattr__(self, "blocks", tuple(blocks))
+
+    @property
+    def width(self) -> int:
+        """How many numbers an encoded row has."""
+        return self.blocks[-1].start + self.blocks[-1].size
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether encoding changes nothing."""
+        return not any(block.unit for block in self.blocks)
+
+    @property
+    def dimension(self) -> int | None:
+        """2 or 3 where some block turns, None where no frame can change anything."""
+        sizes = {block.size for block in self.blocks if block.turns}
+        return max(sizes) if sizes else None
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Encodes rows. (..., layout.width) -> (..., width), float64."""
+        values = np.asarray(values, np.float64)
+        if self.is_plain:
+            return values
+        return np.concatenate([_encode(entry, values[..., columns]) for entry, columns in self.layout.slices()], -1)
+
+    def decode(self, encoded: np.ndarray) -> np.ndarray:
+        """The inverse of `encode`. (..., width) -> (..., layout.width)."""
+        if self.is_plain:
+            return encoded
+        parts, start = [], 0
+        for entry in self.layout.entries:
+            size = sum(block.size for block in _blocks_of(entry, 0))
+            parts.append(_decode(entry, encoded[..., start : start + size]))
+            start += size
+        return np.concatenate(parts, -1)
+
+
+def _blocks_of(entry: Entry, start: int) -> list[Block]:
+    if entry.kind in SPATIAL_ROTATIONS:
+        return [Block(start + i, 3, turns=True, moves=False, unit=True) for i in (0, 3)]
+    if entry.kind == "angle":
+        return [Block(start, 2, turns=True, moves=False, unit=True)]
+    moves = entry.kind == "position"
+    return [Block(start, entry.size, turns=moves or entry.kind == "vector", moves=moves, unit=False)]
+
+
+def _encode(entry: Entry, values: np.ndarray) -> np.ndarray:
+    match entry.kind:
+        case "angle":
+            return np.concatenate([np.cos(values), np.sin(values)], -1)
+        case "quaternion":
+            return columns_of_quaternion(values)
+        case "quaternion_wxyz":
+            return columns_of_quaternion(np.roll(values, -1, -1))
+        case "rotation6d_rows":
+            return _transposed(values)
+        case _:
+            return values
+
+
+def _decode(entry: Entry, encoded: np.ndarray) -> np.ndarray:
+    match entry.kind:
+        case "angle":
+            return np.arctan2(encoded[..., 1:], encoded[..., :1])
+        case "quaternion":
+            return quaternion_of(rotation_matrix(encoded))
+        case "quaternion_wxyz":
+            return np.roll(quaternion_of(rotation_matrix(encoded)), 1, -1)
+        case "rotation6d":
+            return two_columns(rotation_matrix(encoded))
+        case "rotation6d_rows":
+            return two_columns(np.swapaxes(rotation_matrix(encoded), -1, -2))
+        case _:
+            return encoded
+
+
+def rotation_matrix(columns: np.ndarray) -> np.ndarray:
+    """The rotation whose first two columns are nearest in Gram and Schmidt's sense. (..., 6) -> (..., 3, 3)."""
+    x, y = columns[..., :3], columns[..., 3:]
+    x = x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
+    y = y - np.sum(x * y, -1, keepdims=True) * x
+    y = y / np.maximum(np.linalg.norm(y, axis=-1, keepdims=True), 1e-12)
+    return np.stack([x, y, np.cross(x, y)], -1)
+
+
+def two_columns(matrix: np.ndarray) -> np.ndarray:
+    """The first two columns, one after the other. (..., 3, 3) -> (..., 6)."""
+    return np.concatenate([matrix[..., :, 0], matrix[..., :, 1]], -1)
+
+
+def _transposed(columns: np.ndarray) -> np.ndarray:
+    return two_columns(np.swapaxes(rotation_matrix(columns), -1, -2))
+
+
+def columns_of_quaternion(quaternion: np.ndarray) -> np.ndarray:
+    """The first two columns of a unit quaternion's (x, y, z, w) rotation matrix. (..., 4) -> (..., 6)."""
+    norm = np.linalg.norm(quaternion, axis=-1, keepdims=True)
+    x, y, z, w = np.moveaxis(quaternion / np.maximum(norm, 1e-12), -1, 0)
+    first = (1 - 2 * (y * y + z * z), 2 * (x * y + z * w), 2 * (x * z - y * w))
+    second = (2 * (x * y - z * w), 1 - 2 * (x * x + z * z), 2 * (y * z + x * w))
+    return np.stack(first + second, -1)
+
+
+def quaternion_of(matrix: np.ndarray) -> np.ndarray:
+    """The unit quaternion (x, y, z, w) with w >= 0 of a rotation matrix. (..., 3, 3) -> (..., 4).
+
+    Each row of the symmetric 4x4 matrix 4 q q^T is the quaternion times one of its own numbers; the row with the
+    largest diagonal is the well-conditioned one.
+    """
+    m = matrix
+    xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
+    xy, xz, yz = m[..., 0, 1] + m[..., 1, 0], m[..., 0, 2] + m[..., 2, 0], m[..., 1, 2] + m[..., 2, 1]
+    xw, yw, zw = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
+    rows = np.stack(
+        [
+            np.stack([1 + xx - yy - zz, xy, xz, xw], -1),
+            np.stack([xy, 1 - xx + yy - zz, yz, yw], -1),
+            np.stack([xz, yz, 1 - xx - yy + zz, zw], -1),
+            np.stack([xw, yw, zw, 1 + xx + yy + zz], -1),
+        ],
+        -2,
+    )
+    best = np.argmax(np.diagonal(rows, axis1=-2, axis2=-1), -1)
+    quaternion = np.take_along_axis(rows, best[..., None, None], -2)[..., 0, :]
+    quaternion = quaternion / np.linalg.norm(quaternion, axis=-1, keepdims=True)
+    return np.where(quaternion[..., 3:] < 0, -quaternion, quaternion)

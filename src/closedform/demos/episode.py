@@ -1,0 +1,56 @@
+"""Episode: one demonstration as it was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from closedform.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One demonstration: at step t, `observations[t]` was seen and `actions[t]` was commanded.
+
+    Attributes:
+        observations: (T, D_o)
+        actions: (T, D_a)
+    """
+
+    observations: np.ndarray
+    actions: np.ndarray
+
+    def __post_init__(self):
+        for name in ("observations", "actions"):
+            array = real_array(getattr(self, name), name)
+            if array.ndim != 2:
+                raise DataError(f"{name} of an episode must be (steps, numbers), found shape {array.shape}")
+            if array.flags.writeable:  # a caller who goes on writing to its array must not change the episode
+                array = array.copy()
+                array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        if len(self.observations) != len(self.actions):
+            raise DataError(
+                f"an episode has as many observations as actions, found {len(self.observations)} observations "
+                f"and {len(self.actions)} actions"
+            )
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+
+def real_array(value: Any, name: str) -> np.ndarray:
+    """Returns `value` as a float32 or float64 array; anything that is not real numbers is refused."""
+    if hasattr(value, "detach"):  # a torch tensor
+        value = value.detach().cpu().numpy()
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise DataError(f"{name} must be an array of real numbers, found rows of unequal length") from error
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{name} must be an array of real numbers, found dtype {array.dtype}")
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float64)
+    return array

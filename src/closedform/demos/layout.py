@@ -1,0 +1,139 @@
+"""Layout: what each entry of an observation or an action is, and which body it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from closedform.errors import ConfigError
+
+Kind = Literal[
+    "position",
+    "vector",
+    "angle",
+    "quaternion",
+    "quaternion_wxyz",
+    "rotation6d",
+    "rotation6d_rows",
+    "binary",
+    "other",
+]
+
+SIZES: dict[str, tuple[int, ...]] = {
+    "position": (2, 3),
+    "vector": (2, 3),
+    "angle": (1,),
+    "quaternion": (4,),
+    "quaternion_wxyz": (4,),
+    "rotation6d": (6,),
+    "rotation6d_rows": (6,),
+}
+SPATIAL_ROTATIONS = ("quaternion", "quaternion_wxyz", "rotation6d", "rotation6d_rows")
+ROTATIONS = ("angle", *SPATIAL_ROTATIONS)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run of numbers that belong together.
+
+    Attributes:
+        kind: `position` (a point, 2 or 3 numbers), `vector` (a displacement or velocity: it turns with a frame but does
+            not move with it), `angle` (radians), `quaternion` (x, y, z, w), `quaternion_wxyz` (w, x, y, z),
+            `rotation6d` (the first two columns of the rotation matrix), `rotation6d_rows` (its first two rows, as
+            pytorch3d and Diffusion Policy write it), `binary` (each number takes one of two values), `other`.
+        size: how many numbers.
+        body: the body that it describes, e.g. `"hand"`; None if it describes none.
+    """
+
+    kind: Kind
+    size: int = 1
+    body: str | None = None
+
+    def __post_init__(self):
+        if self.kind not in get_args(Kind):
+            raise ConfigError(f"layout entry of unknown kind {self.kind!r}: expected one of {', '.join(get_args(Kind))}")
+        sizes = SIZES.get(self.kind)
+        if sizes is not None and self.size not in sizes:
+            expected = " or ".join(map(str, sizes))
+            raise ConfigError(f"a layout entry of kind {self.kind!r} has {expected} numbers, found size {self.size}")
+        if self.size < 1:
+            raise ConfigError(f"a layout entry has at least one number, found size {self.size}")
+        if self.body == "world" or (self.body is not None and (not self.body or "." in self.body)):
+            raise ConfigError(f"a body's name is not empty, not 'world' and has no '.', found {self.body!r}")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The entries of an observation or an action, in order.
+
+    PushT, for instance, observes a hand and a block and commands the hand's target:
+
+        observations = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle"))
+        actions = Layout.of(("hand", "position", 2))
+    """
+
+    entries: tuple[Entry, ...]
+
+    def __post_init__(self):
+        for body in self.bodies:
+            kinds = [entry.kind for entry in self.entries if entry.body == body]
+            rotations = [kind for kind in kinds if kind in ROTATIONS]
+            if kinds.count("position") > 1 or len(rotations) > 1:
+                raise ConfigError(f"body {body!r} has more than one position or more than one rotation in a layout")
+            if "position" in kinds and rotations:
+                size = next(e.size for e in self.entries if e.body == body and e.kind == "position")
+                if (size == 2) != (rotations[0] == "angle"):
+                    raise ConfigError(
+                        f"body {body!r} has a position of {size} numbers and a rotation of kind {rotations[0]!r}: "
+                        "a planar position goes with an angle, a spatial one with a quaternion or rotation6d"
+                    )
+
+    @classmethod
+    def of(cls, *entries: tuple[str | None, Kind] | tuple[str | None, Kind, int]) -> Layout:
+        """Builds a layout from `(body, kind)` or `(body, kind, size)`; a kind of fixed size needs none."""
+        built = []
+        for body, kind, *size in entries:
+            default = SIZES.get(kind, (1,))[0]
+            built.append(Entry(kind=kind, size=size[0] if size else default, body=body))
+        return cls(tuple(built))
+
+    @classmethod
+    def plain(cls, width: int) -> Layout:
+        """A layout of `width` numbers about which nothing is known."""
+        return cls((Entry("other", width),))
+
+    @property
+    def width(self) -> int:
+        """How many numbers one observation or action has."""
+        return sum(entry.size for entry in self.entries)
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        """The bodies named, in order of appearance."""
+        return tuple(dict.fromkeys(entry.body for entry in self.entries if entry.body is not None))
+
+    def slices(self) -> Iterator[tuple[Entry, slice]]:
+        """Yields each entry with the slice of numbers that it takes."""
+        start = 0
+        for entry in self.entries:
+            yield entry, slice(start, start + entry.size)
+            start += entry.size
+
+    def describe(self, index: int) -> str:
+        """Names the number at `index` for a message, e.g. `entry 4 (block angle)`."""
+        for entry, columns in self.slices():
+            if columns.start <= index < columns.stop:
+                if entry.kind == "other" and entry.body is None:
+                    return f"entry {index}"
+                return f"entry {index} ({entry.body + ' ' if entry.body else ''}{entry.kind})"
+        raise IndexError(index)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The layout as plain lists and dictionaries."""
+        return [asdict(entry) for entry in self.entries]
+
+    @classmethod
+    def from_json(cls, entries: list[dict[str, Any]]) -> Layout:
+        """The inverse of `to_json`."""
+        return cls(tuple(Entry(**entry) for entry in entries))

@@ -1,0 +1,1 @@
+"""The mathematics of the paper on numpy arrays and torch tensors alike."""

@@ -1,0 +1,28 @@
+"""The exceptions and the warning that closedform raises."""
+
+
+class ClosedFormError(Exception):
+    """Base of every error that closedform raises on purpose."""
+
+
+class ConfigError(ClosedFormError, ValueError):
+    """A parameter is out of its range, or two parameters contradict each other."""
+
+
+class DataError(ClosedFormError, ValueError):
+    """Demonstrations or observations cannot be used as they are."""
+
+
+class LoadError(ClosedFormError):
+    """A file or folder does not hold what it should."""
+
+
+class MissingExtraError(ClosedFormError, ImportError):
+    """A feature needs a package that is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str):
+        super().__init__(f"{purpose} needs the package {package!r}: pip install 'closedform[{extra}]'")
+
+
+class ClosedFormWarning(UserWarning):
+    """Something was done differently from what was asked, without harm."""

@@ -1,0 +1,47 @@
+"""The compiler settings that all kernels share."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba.core import types
+from numba.core.errors import NumbaWarning
+from numba.extending import intrinsic
+
+REORDER = {"reassoc", "contract", "nsz"}  # sums may be reordered, which lets them be vectorised
+
+
+def jit(*, reorder: bool = False, inline: bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """Compiles a function on its first call and keeps the result on disk.
+
+    Where neither the package's folder nor the user's cache folder can be written, it is compiled in each process.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+        if reorder:
+            options["fastmath"] = REORDER
+        if inline:
+            return numba.njit(inline="always", **options)(function)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NumbaWarning)
+                return numba.njit(cache=True, **options)(function)
+        except RuntimeError:  # numba found no folder to keep a cache in
+            return numba.njit(**options)(function)
+
+    return decorate
+
+
+@intrinsic
+def float32_of_bits(typing_context: Any, bits: Any) -> Any:
+    """Reads the 32 bits of an integer as a float."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate

@@ -1,0 +1,195 @@
+"""Compiled retrieval: exact k nearest neighbours, local covariance and Mahalanobis distances of one query."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from closedform.kernels.jit import jit
+
+BLOCK = 1024  # rows whose distances stay in the first-level cache while the columns stream past
+SAMPLE = 512  # distances that are sorted to guess how far the k-th neighbour is
+
+EUCLIDEAN, GLOBAL_MAHALANOBIS, LOCAL_MAHALANOBIS = 0, 1, 2
+
+
+@jit()
+def add_squared_differences(column, coordinate, total):
+    """total += (column - coordinate)^2, rounded as numpy rounds it."""
+    for i in range(total.size):
+        difference = column[i] - coordinate
+        total[i] += difference * difference
+
+
+@jit()
+def all_distances(columns, query, distances):
+    """Squared Euclidean distances from the query to every row. (D, n), (D,) -> (n,)."""
+    n = distances.size
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        block = distances[start:stop]
+        block[:] = 0.0
+        for d in range(columns.shape[0]):
+            add_squared_differences(columns[d, start:stop], query[d], block)
+
+
+@jit()
+def kth_smallest(values, k):
+    """The k-th smallest (from 0) of `values`, which are reordered (Hoare's quickselect)."""
+    low, high = 0, values.size - 1
+    while low < high:
+        a, b, c = values[low], values[(low + high) >> 1], values[high]
+        pivot = max(min(a, b), min(max(a, b), c))
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if k <= j:
+            high = j
+        elif k >= i:
+            low = i
+        else:
+            break
+    return values[k]
+
+
+@jit()
+def smallest_rows(distances, k, rows):
+    """Writes the rows of the k smallest distances in ascending order of row; of equal distances the earlier rows.
+
+    A sorted sample tells a distance within which slightly more than k rows lie; only those are looked at closely.
+    `rows` needs room for one more than there are distances.
+    """
+    n = distances.size
+    if k >= n:
+        for i in range(n):
+            rows[i] = i
+        return n
+    size = min(n, SAMPLE)
+    sample = np.empty(size)
+    for i in range(size):
+        sample[i] = distances[i * (n // size)]
+    sample.sort()
+    share = k / n
+    rank = int(size * share + 3.0 * math.sqrt(size * share * (1.0 - share))) + 4
+    count = 0
+    while count < k:
+        within = sample[rank] if rank < size else np.inf
+        rank *= 2
+        count = 0
+        for i in range(n):
+            rows[count] = i
+            count += distances[i] <= within
+    close = np.empty(count)
+    for i in range(count):
+        close[i] = distances[rows[i]]
+    limit = kth_smallest(close, k - 1)
+    at_limit = k
+    for i in range(count):
+        at_limit -= distances[rows[i]] < limit
+    kept = 0
+    for i in range(count):
+        distance = distances[rows[i]]
+        if distance < limit:
+            rows[kept] = rows[i]
+            kept += 1
+        elif distance == limit and at_limit > 0:
+            rows[kept] = rows[i]
+            kept += 1
+            at_limit -= 1
+    return k
+
+
+@jit(reorder=True)
+def mean_of(values):
+    """The mean."""
+    total = 0.0
+    for i in range(values.size):
+        total += values[i]
+    return total / values.size
+
+
+@jit(reorder=True)
+def dot(a, b):
+    """The inner product, summed in any order."""
+    total = 0.0
+    for i in range(a.size):
+        total += a[i] * b[i]
+    return total
+
+
+@jit(reorder=True)
+def add_scaled(total, factor, values):
+    """total += factor * values."""
+    for i in range(total.size):
+        total[i] += factor * values[i]
+
+
+@jit()
+def cholesky(matrix):
+    """Replaces the lower triangle of a positive definite matrix by its Cholesky factor."""
+    for a in range(matrix.shape[0]):
+        for b in range(a + 1):
+            rest = matrix[a, b]
+            for c in range(b):
+                rest -= matrix[a, c] * matrix[b, c]
+            matrix[a, b] = math.sqrt(rest) if a == b else rest / matrix[b, b]
+
+
+@jit(reorder=True)
+def add_squares_of_scaled(total, factor, values):
+    """values *= factor; total += values^2."""
+    for i in range(total.size):
+        values[i] *= factor
+        total[i] += values[i] * values[i]
+
+
+@jit()
+def metric_distances(columns, query, rows, metric, regularization, global_factor, squared):
+    """Squared distances of the rows in the metric (`squared_distances` of the reference). Fills `squared` (k,)."""
+    width, k = columns.shape[0], rows.size
+    differences = np.empty((width, k))
+    for d in range(width):
+        for i in range(k):
+            differences[d, i] = columns[d, rows[i]] - query[d]
+    if metric == EUCLIDEAN:
+        factor = np.eye(width)
+    elif metric == GLOBAL_MAHALANOBIS:
+        factor = global_factor
+    else:
+        factor = np.empty((width, width))
+        centred = np.empty((width, k))
+        for d in range(width):
+            mean = mean_of(differences[d])
+            for i in range(k):
+                centred[d, i] = differences[d, i] - mean
+        for a in range(width):
+            for b in range(a + 1):
+                factor[a, b] = dot(centred[a], centred[b]) / max(k - 1, 1)
+            factor[a, a] += regularization
+        cholesky(factor)
+    squared[:] = 0.0
+    for a in range(width):  # forward substitution for all rows at once
+        for b in range(a):
+            add_scaled(differences[a], -factor[a, b], differences[b])
+        add_squares_of_scaled(squared, 1.0 / factor[a, a], differences[a])
+
+
+@jit()
+def retrieve(columns, query, k, metric, regularization, global_factor):
+    """The k nearest rows, ascending, and their squared distances in the metric."""
+    n = columns.shape[1]
+    distances = np.empty(n)
+    all_distances(columns, query, distances)
+    rows = np.empty(n + 1, np.int64)
+    k = smallest_rows(distances, k, rows)
+    squared = np.empty(k)
+    metric_distances(columns, query, rows[:k], metric, regularization, global_factor, squared)
+    return rows[:k], squared

@@ -1,0 +1,1 @@
+"""Policies made of demonstrations, and the agents that run them."""

@@ -1,0 +1,69 @@
+"""Agent: one running episode of a policy."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from closedform.demos.episode import real_array
+from closedform.policies.loop_memory import LoopMemory
+from closedform.policies.plan import Plan
+
+if TYPE_CHECKING:
+    from closedform.policies.policy import Policy, Seed
+
+
+class Agent:
+    """Runs a policy in a control loop: history of observations, receding horizon, loop memory and randomness.
+
+    An agent belongs to one thread; many agents may share a policy.
+
+        agent = policy.agent(seed=0)
+        while not done:
+            observation = step(agent.act(observation))
+
+    Attributes:
+        last_plan: the plan whose actions are being executed.
+    """
+
+    def __init__(self, policy: Policy[Any], seed: Seed = None):
+        self.policy = policy
+        self._rng = np.random.default_rng(seed)
+        self.reset()
+
+    def reset(self, seed: Seed = None) -> None:
+        """Begins a new episode; without a seed the random numbers go on from where they are, as in gymnasium."""
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        self._history: deque[np.ndarray] = deque(maxlen=self.policy.config.n_obs_steps)
+        self._queue: deque[np.ndarray] = deque()
+        self._memory = LoopMemory(self.policy.config.loop_memory)
+        self.last_plan: Plan | None = None
+
+    def act(self, observation: Any) -> np.ndarray:
+        """The action (D_a,) for the newest observation (D_o,); plans when the last chunk was executed."""
+        if not self._queue:
+            self.plan(observation)
+        else:
+            self._observe(observation)
+        return self._queue.popleft()
+
+    def plan(self, observation: Any) -> Plan:
+        """Plans now; the next `n_execute` calls of `act` execute it."""
+        self._observe(observation)
+        plan, store = self.policy.plan_with_store(
+            np.stack(self._history), seed=self._rng, penalty=self._memory.penalty
+        )
+        self._memory.remember(plan, store)
+        self._queue = deque(plan.actions[: self.policy.config.n_execute])
+        self.last_plan = plan
+        return plan
+
+    def _observe(self, observation: Any) -> None:
+        observation = self.policy.check_observations(real_array(observation, "an observation")[None])[0].copy()
+        if not self._history:
+            self._history.extend([observation] * self.policy.config.n_obs_steps)
+        else:
+            self._history.append(observation)

@@ -1,0 +1,218 @@
+"""ClosedFormPolicy: the paper's Algorithm 1."""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from closedform import kernels
+from closedform.diffusion.denoiser import ClosedForm
+from closedform.diffusion.sampler import SAMPLERS, Callback, Step, ddpm, step_weights
+from closedform.errors import DataError
+from closedform.policies.config import ClosedFormConfig, PolicyConfig
+from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
+from closedform.policies.policy import Generated, Policy, Seed
+from closedform.retrieval.index import ExactIndex
+from closedform.retrieval.metric import METRICS
+from closedform.retrieval.store import Store
+
+HEADROOM = 1e-4  # share of pruning_error that may be dropped at one step; the rest is room for steps that amplify it
+BATCH_PER_THREAD = 8  # plans below which another thread costs more than it gives
+
+
+class ClosedFormPolicy(Policy[ClosedFormConfig]):
+    """A diffusion policy whose score is computed in closed form from the demonstrations.
+
+    For each plan it takes the nearest demonstrations of the observation, weighs them with the observation kernel, and
+    runs noise through the diffusion process with the smoothed conditional score of their chunks
+    (eq:smoothed_cond_kernel). The parameters are those of `ClosedFormConfig`.
+    """
+
+    config_class: ClassVar[type[PolicyConfig]] = ClosedFormConfig
+
+    def denoiser(
+        self, observation: Any, *, seed: Seed = None, frame: str | None = None
+    ) -> ClosedForm:
+        """The closed-form denoiser for one observation, on normalised chunks in a frame (by default the best one).
+
+        It is what `diffusion.sampler` runs, for pictures of the sampling and for editing other policies.
+        """
+        store = self._store
+        windows = self._windows(np.asarray(observation, np.float64)[None])
+        near = self._neighbourhood(store, store.features_of(windows)[0])
+        if frame is not None:
+            names = [f.name for f in store.spec.selected_frames]
+            if frame not in names:
+                raise DataError(f"no frame {frame!r}: this policy uses {', '.join(names)}")
+            near = Neighbourhood(near.rows, near.squared_distances, names.index(frame))
+        perturbations = self._perturbations(np.random.default_rng(seed), store)
+        return self._denoiser(store, near, np.empty(0), perturbations)
+
+    def _generate(
+        self,
+        store: Store,
+        windows: np.ndarray,
+        n_samples: int,
+        rng: np.random.Generator,
+        penalty: np.ndarray,
+        *,
+        explain: bool,
+    ) -> Generated:
+        queries = store.features_of(windows)
+        if kernels.enabled():
+            return self._generate_compiled(store, queries, n_samples, rng, penalty, explain)
+        return self._generate_reference(store, queries, n_samples, rng, penalty)
+
+    def _generate_reference(
+        self, store: Store, queries: np.ndarray, n_samples: int, rng: np.random.Generator, penalty: np.ndarray
+    ) -> Generated:
+        """One observation after the other through `diffusion/`."""
+        sampler, process = SAMPLERS[self.config.sampler], self.config.make_process()
+        k, size = self._n_neighbors(store), self._chunk_size(store)
+        made = _empty(len(queries), n_samples, size, k)
+        for b, query in enumerate(queries):
+            near = self._neighbourhood(store, query)
+            noise = rng.standard_normal((n_samples, size))
+            denoiser = self._denoiser(store, near, penalty, self._perturbations(rng, store))
+            last: list[Step] = []
+            keep_last: Callback = lambda step, last=last: last.__setitem__(slice(None), [step])  # noqa: E731
+            extra = {"rng": rng} if sampler is ddpm else {}
+            made.chunks[b] = sampler(
+                denoiser, process, noise, n_steps=self.config.n_diffusion_steps, callback=keep_last, **extra
+            )
+            made.frames[b], made.distances[b] = near.frame, near.distance
+            made.rows[b, : len(near.rows)] = near.rows
+            made.weights[b, :, : len(near.rows)] = denoiser.weights(last[0].sample, last[0].time)
+        return made
+
+    def _generate_compiled(
+        self,
+        store: Store,
+        queries: np.ndarray,
+        n_samples: int,
+        rng: np.random.Generator,
+        penalty: np.ndarray,
+        explain: bool,
+    ) -> Generated:
+        """All observations through the fused kernel, on all cores if there are many."""
+        from closedform.kernels.plan import plan_batch
+
+        config, spec, size = self.config, store.spec, self._chunk_size(store)
+        k = self._n_neighbors(store)
+        made = _empty(len(queries), n_samples, size, k if explain else 0)
+        steps = self._steps
+        n_fresh = len(steps) - 1 if config.sampler == "ddpm" else 0  # the last step adds none
+        noise = np.empty((len(queries), n_samples, size))
+        perturbations = np.empty((len(queries), config.n_perturbations if config.tau else 1, size))
+        fresh = np.zeros((len(queries), n_fresh + 1 if n_fresh else 0, n_samples, size))
+        for b in range(len(queries)):
+            rng.standard_normal(out=noise[b])
+            perturbations[b] = self._perturbations(rng, store)
+            if n_fresh:
+                rng.standard_normal(out=fresh[b, :n_fresh])
+        found = np.empty((0, 0), np.int64)
+        if not isinstance(store.index, ExactIndex):
+            found = np.full((len(queries), k), -1)
+            for b, query in enumerate(queries):
+                rows = store.index.query(query, k)
+                found[b, : len(rows)] = rows
+        factor = store.global_factor if config.metric == "global_mahalanobis" else np.empty((0, 0))
+        dropped = config.pruning_error * HEADROOM
+        cut = math.log(k / dropped) if dropped else math.inf
+        blocks, frames = spec.tables
+
+        def run(part: slice) -> None:
+            plan_batch(
+                store.index.columns,
+                queries[part],
+                found[part],
+                k,
+                METRICS.index(config.metric),
+                config.regularization,
+                factor,
+                penalty,
+                1 / (2 * self._bandwidth(queries) ** 2),
+                store.actions,
+                store.starts,
+                store.row_episodes,
+                store.poses,
+                config.n_action_steps,
+                blocks,
+                frames,
+                spec.body_poses.dimension,
+                store.scaling.offset,
+                store.scaling.scale,
+                store.scaling.weight,
+                steps,
+                noise[part],
+                perturbations[part],
+                fresh[part],
+                cut,
+                made.chunks[part],
+                made.frames[part],
+                made.distances[part],
+                made.rows[part],
+                made.weights[part],
+            )
+
+        n_threads = min(_n_cores(), len(queries) // BATCH_PER_THREAD)
+        if n_threads < 2:
+            run(slice(None))
+        else:
+            bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
+            with ThreadPoolExecutor(n_threads) as pool:
+                list(pool.map(run, [slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]))
+        return made
+
+    @cached_property
+    def _steps(self) -> np.ndarray:
+        """(S, 5), the sampler's steps as the kernel reads them: gain, noise, keep, jump, spread."""
+        process = self.config.make_process()
+        steps = step_weights(SAMPLERS[self.config.sampler], process, self.config.n_diffusion_steps)
+        return np.array([(process.gain(s.time), process.noise(s.time), s.keep, s.jump, s.spread) for s in steps])
+
+    def _neighbourhood(self, store: Store, query: np.ndarray) -> Neighbourhood:
+        return find_neighbourhood(store, query, self._n_neighbors(store), self.config.metric)
+
+    def _denoiser(
+        self, store: Store, near: Neighbourhood, penalty: np.ndarray, perturbations: np.ndarray
+    ) -> ClosedForm:
+        squared = near.squared_distances + (penalty[near.rows] if penalty.size else 0.0)
+        return ClosedForm(
+            process=self.config.make_process(),
+            actions=store.normalised_chunks(near.rows, near.frame),
+            log_weights=-(squared - squared.min()) / (2 * self._bandwidth(store.feature_scale) ** 2),
+            perturbations=perturbations,
+        )
+
+    def _bandwidth(self, features: np.ndarray) -> float:
+        """h, for features of that width."""
+        return self.config.bandwidth / math.sqrt(features.shape[-1])
+
+    def _chunk_size(self, store: Store) -> int:
+        return self.config.n_action_steps * store.spec.encoding.width
+
+    def _perturbations(self, rng: np.random.Generator, store: Store) -> np.ndarray:
+        """(M, N_a * D) draws of N(0, tau^2 I), shared by all steps and samples of a plan; one zero without smoothing."""
+        if not self.config.tau:
+            return np.zeros((1, self._chunk_size(store)))
+        return self.config.tau * rng.standard_normal((self.config.n_perturbations, self._chunk_size(store)))
+
+
+def _empty(n_plans: int, n_samples: int, size: int, k: int) -> Generated:
+    return Generated(
+        chunks=np.empty((n_plans, n_samples, size)),
+        frames=np.empty(n_plans, np.int64),
+        distances=np.empty(n_plans),
+        rows=np.full((n_plans, k), -1),
+        weights=np.zeros((n_plans, n_samples, k)),
+    )
+
+
+def _n_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

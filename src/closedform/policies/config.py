@@ -1,0 +1,165 @@
+"""The parameters of the policies: frozen dataclasses that are the API, the command line and the saved configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self, get_args, get_type_hints
+
+from closedform.diffusion.process import DDPM, Flow, Process
+from closedform.diffusion.sampler import SAMPLERS, step_weights
+from closedform.errors import ConfigError
+from closedform.retrieval.metric import METRICS
+
+PROCESSES = ("flow", "ddpm_cosine", "ddpm_linear")
+FEATURES = ("identity", "scaled", "geometric", "custom")
+INDEXES = ("exact", "faiss")
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Parameters of every policy that acts on demonstrations."""
+
+    n_obs_steps: int = 1
+    """N_o, observations in a window."""
+    n_action_steps: int = 12
+    """N_a, actions in a chunk."""
+    n_execute: int = 8
+    """H, actions of a chunk that are executed before the next plan."""
+    padding: bool = True
+    """Whether windows may begin before an episode's start (its first observation is repeated) and end after its end."""
+    features: str = "geometric"
+    """Feature map: identity (observations as they are), scaled (each entry to [-1, 1]), geometric (by the layout)."""
+    rotation_weight: float = 0.4
+    """Length of a rotation's unit vectors in geometric features, where positions fill about [-1, 1]."""
+    metric: str = "local_mahalanobis"
+    """Distance between observations: euclidean, global_mahalanobis or local_mahalanobis (the paper's)."""
+    n_neighbors: int | None = None
+    """k_nn, the neighbourhood of the local metric; None is 2000, or all windows where there are fewer."""
+    regularization: float = 1e-4
+    """lambda, added to the diagonal of the covariance of features."""
+    frames: str = "auto"
+    """Frames that chunks are carried over in: world (the paper), auto, or names with commas between them."""
+    loop_memory: float = 1.0
+    """How far a demonstration recedes once it was used, in units of the metric; 0 forgets at once (the paper)."""
+    index: str = "exact"
+    """Nearest-neighbour search: exact or faiss (approximate for large sets, extra `ann`)."""
+
+    PAPER: ClassVar[dict[str, Any]] = {
+        "n_obs_steps": 2,
+        "n_action_steps": 12,
+        "n_execute": 12,
+        "padding": False,
+        "features": "scaled",
+        "metric": "local_mahalanobis",
+        "n_neighbors": 2000,
+        "frames": "world",
+        "loop_memory": 0.0,
+    }
+
+    def __post_init__(self):
+        for name in ("n_obs_steps", "n_action_steps", "n_execute"):
+            _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        _check(
+            self.n_execute <= self.n_action_steps,
+            "n_execute",
+            f"at most n_action_steps ({self.n_action_steps})",
+            self.n_execute,
+        )
+        _check(self.n_neighbors is None or self.n_neighbors >= 1, "n_neighbors", "at least 1", self.n_neighbors)
+        _check(self.features in FEATURES, "features", _one_of(FEATURES), self.features)
+        _check(self.metric in METRICS, "metric", _one_of(METRICS), self.metric)
+        _check(self.index in INDEXES, "index", _one_of(INDEXES), self.index)
+        _check(0 < self.regularization < float("inf"), "regularization", "above 0", self.regularization)
+        _check(0 < self.rotation_weight < float("inf"), "rotation_weight", "above 0", self.rotation_weight)
+        _check(0 <= self.loop_memory < float("inf"), "loop_memory", "0 or more", self.loop_memory)
+
+    @classmethod
+    def preset(cls, name: str = "default", **parameters: Any) -> Self:
+        """The parameters of a preset, `default` or `paper`, with some of them replaced."""
+        if name not in ("default", "paper"):
+            raise ConfigError(f"no preset {name!r}: expected 'default' or 'paper'")
+        known = [field.name for field in fields(cls)]
+        for parameter, value in parameters.items():
+            if parameter not in known:
+                raise ConfigError(f"{cls.__name__} has no parameter {parameter!r}: expected some of {', '.join(known)}")
+            _check_type(cls, parameter, value)
+        chosen = {key: value for key, value in cls.PAPER.items() if key in known} if name == "paper" else {}
+        if "n_action_steps" in parameters and "n_execute" not in parameters:
+            chosen["n_execute"] = min(chosen.get("n_execute", cls.n_execute), parameters["n_action_steps"])
+        return replace(cls(**{**chosen, **parameters}))
+
+
+@dataclass(frozen=True)
+class KernelConfig(PolicyConfig):
+    """Parameters of policies that weigh neighbours with the observation kernel."""
+
+    bandwidth: float = 0.09
+    """h sqrt(D_z), as the paper's tables report it: the kernel's h in units of the metric, for any width of features."""
+
+    PAPER: ClassVar[dict[str, Any]] = {**PolicyConfig.PAPER, "bandwidth": 0.09}
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check(0 < self.bandwidth < float("inf"), "bandwidth", "above 0", self.bandwidth)
+
+
+@dataclass(frozen=True)
+class ClosedFormConfig(KernelConfig):
+    """Parameters of the closed-form diffusion policy."""
+
+    tau: float = 0.07
+    """Scale of the Monte Carlo smoothing, in normalised actions; 0 repeats demonstrations as they are."""
+    n_perturbations: int = 32
+    """M, perturbations that the score is averaged over."""
+    n_diffusion_steps: int = 100
+    """S, steps from noise to a chunk."""
+    process: str = "flow"
+    """Noising process: flow, ddpm_cosine or ddpm_linear."""
+    sampler: str = "euler"
+    """euler (the flow ODE), ddpm (ancestral) or ddim."""
+    pruning_error: float = 1e-4
+    """Error, in normalised actions, that the compiled kernel may make by dropping demonstrations; 0 drops none."""
+
+    PAPER: ClassVar[dict[str, Any]] = {
+        **KernelConfig.PAPER,
+        "tau": 0.07,
+        "n_diffusion_steps": 100,
+        "process": "flow",
+        "sampler": "euler",
+    }
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check(0 <= self.tau < float("inf"), "tau", "0 or more", self.tau)
+        _check(self.n_perturbations >= 1, "n_perturbations", "at least 1", self.n_perturbations)
+        _check(self.n_diffusion_steps >= 1, "n_diffusion_steps", "at least 1", self.n_diffusion_steps)
+        _check(self.process in PROCESSES, "process", _one_of(PROCESSES), self.process)
+        _check(self.sampler in SAMPLERS, "sampler", _one_of(tuple(SAMPLERS)), self.sampler)
+        _check(0 <= self.pruning_error < 1, "pruning_error", "0 or more and below 1", self.pruning_error)
+        step_weights(SAMPLERS[self.sampler], self.make_process(), self.n_diffusion_steps)
+
+    def make_process(self) -> Process:
+        """The noising process; a DDPM one has a level for each step, and 100 where fewer steps are taken."""
+        if self.process == "flow":
+            return Flow()
+        levels = max(100, self.n_diffusion_steps)
+        return DDPM(levels, "cosine" if self.process == "ddpm_cosine" else "linear")
+
+
+def _check(holds: bool, name: str, expected: str, found: Any) -> None:
+    if not holds:  # also where a comparison with NaN is false
+        raise ConfigError(f"{name}: expected {expected}, found {found!r}")
+
+
+def _check_type(cls: type, name: str, value: Any) -> None:
+    hint = get_type_hints(cls)[name]
+    allowed = get_args(hint) or (hint,)
+    if float in allowed:
+        allowed = (*allowed, int)
+    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+        names = " or ".join(t.__name__ if t is not type(None) else "None" for t in (get_args(hint) or (hint,)))
+        raise ConfigError(f"{name}: expected {names}, found {value!r}")
+
+
+def _one_of(choices: tuple[str, ...]) -> str:
+    return f"one of {', '.join(choices)}"

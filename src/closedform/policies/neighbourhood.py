@@ -1,0 +1,74 @@
+"""Neighbourhood: the demonstrations near one observation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from closedform import kernels
+from closedform.retrieval.frame import disagreement, voters
+from closedform.retrieval.index import ExactIndex
+from closedform.retrieval.metric import METRICS, covariance_factor, squared_distances
+from closedform.retrieval.store import Store
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """The k nearest windows of a query.
+
+    Attributes:
+        rows: (k,), rows of the store, ascending.
+        squared_distances: (k,), in the metric.
+        frame: index of the frame in which the nearest ones agree best.
+    """
+
+    rows: np.ndarray
+    squared_distances: np.ndarray
+    frame: int
+
+    @property
+    def distance(self) -> float:
+        """How far the nearest window is."""
+        return float(np.sqrt(self.squared_distances.min()))
+
+
+def find_neighbourhood(store: Store, query: np.ndarray, k: int, metric: str) -> Neighbourhood:
+    """Finds the k nearest rows (Euclidean), measures them in the metric and chooses the frame."""
+    if kernels.enabled() and isinstance(store.index, ExactIndex):
+        from closedform.kernels.search import retrieve
+
+        factor = store.global_factor if metric == "global_mahalanobis" else np.empty((0, 0))
+        rows, squared = retrieve(
+            store.index.columns, query, k, METRICS.index(metric), store.spec.regularization, factor
+        )
+    else:
+        rows = store.index.query(query, k)
+        squared = _metric_distances(store, rows, query, metric)
+    return Neighbourhood(rows, squared, choose_frame(store, rows, squared))
+
+
+def _metric_distances(store: Store, rows: np.ndarray, query: np.ndarray, metric: str) -> np.ndarray:
+    features = store.index.columns[:, rows].T
+    if metric == "local_mahalanobis":
+        factor = covariance_factor(features, store.spec.regularization)
+    elif metric == "global_mahalanobis":
+        factor = store.global_factor
+    else:
+        factor = np.eye(len(query))
+    return squared_distances(features, query, factor)
+
+
+def choose_frame(store: Store, rows: np.ndarray, squared: np.ndarray) -> int:
+    """The frame in which the nearest neighbours' chunks vary least; of equals the first."""
+    n_frames = len(store.spec.selected_frames)
+    if n_frames == 1:
+        return 0
+    voting = voters(squared, store.row_episodes[rows])
+    best, least = 0, np.inf
+    for frame in range(n_frames):
+        chunks = store.chunks(rows[voting], frame) * np.sqrt(store.scaling.weight)
+        variance = disagreement(chunks.reshape(len(voting), -1), squared[voting])
+        if variance < least * (1 - 1e-9):
+            best, least = frame, variance
+    return best

@@ -1,0 +1,36 @@
+"""Plan: an action chunk together with the demonstrations behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a policy means to do, and why.
+
+    The chunk is the weighted average of the demonstrated chunks named by `episodes` and `steps`, each carried over in
+    `frame`: its last diffusion step returns exactly that average.
+
+    Attributes:
+        actions: (N_a, D_a), in the robot's units.
+        frame: the frame that the demonstrations were carried over in: `"world"`, a body, or `"body.position"`.
+        episodes: (m,), ids of the demonstrations' episodes, those with most weight first.
+        steps: (m,), the step at which each demonstrated chunk begins.
+        weights: (m,), sums to one.
+        distance: how far the nearest demonstrated observation was, in units of the metric.
+    """
+
+    actions: np.ndarray
+    frame: str
+    episodes: np.ndarray
+    steps: np.ndarray
+    weights: np.ndarray
+    distance: float
+
+    @property
+    def n_effective(self) -> float:
+        """The effective number of demonstrated chunks: 1 if one carries all weight, m if m share it equally."""
+        return float(1 / np.sum(self.weights**2))

@@ -1,0 +1,308 @@
+"""Policy: demonstrations and parameters, from which plans are made."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+
+from closedform.demos.demos import Demos, as_episode, check_episode, check_rotations
+from closedform.demos.episode import Episode, real_array
+from closedform.demos.layout import Layout
+from closedform.errors import ClosedFormWarning, ConfigError, DataError
+from closedform.policies.agent import Agent
+from closedform.policies.config import PolicyConfig
+from closedform.policies.plan import Plan
+from closedform.retrieval.feature_map import make_feature_map
+from closedform.retrieval.frame import frame_axes, out_of_frame
+from closedform.retrieval.store import Store, StoreSpec
+
+DEFAULT_NEIGHBORS = 2000
+NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
+
+ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
+Seed = int | np.random.Generator | None
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a policy made for B observations with n samples each, before it is brought into the robot's units.
+
+    Attributes:
+        chunks: (B, n, N_a * D), normalised, in the frame.
+        frames: (B,), index of the frame of each observation.
+        distances: (B,), to the nearest demonstration.
+        rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) where they were not asked for.
+        weights: (B, n, k), of those rows; or (B, n, 0).
+    """
+
+    chunks: np.ndarray
+    frames: np.ndarray
+    distances: np.ndarray
+    rows: np.ndarray
+    weights: np.ndarray
+
+
+class Policy(ABC, Generic[ConfigT]):
+    """A policy made of demonstrations; there is nothing to train.
+
+    Its parameters never change. Episodes can be added and removed at any time, by any thread, and take effect at the
+    next plan; plans under way finish on the episodes they began with.
+
+    Args:
+        demos: the demonstrations, `Demos` or pairs `(observations, actions)`.
+        preset: `default` or `paper`, the parameters to start from.
+        feature_map: a function or torch module from observation windows (n, N_o * D_o) to features (n, D_z), instead of
+            the parameter `features`.
+        config: all parameters at once, instead of a preset.
+        parameters: parameters to replace, by name.
+    """
+
+    config_class: ClassVar[type[PolicyConfig]]
+
+    def __init__(
+        self,
+        demos: Demos | Iterable[Episode | tuple[Any, Any]],
+        preset: str = "default",
+        *,
+        feature_map: Callable[[Any], Any] | None = None,
+        config: PolicyConfig | None = None,
+        **parameters: Any,
+    ):
+        demos = demos if isinstance(demos, Demos) else Demos(demos)
+        self._build(
+            demos.episodes,
+            np.arange(len(demos)),
+            demos.observation_layout,
+            demos.action_layout,
+            self._make_config(preset, config, feature_map, parameters),
+            feature_map,
+        )
+
+    @classmethod
+    def _make_config(
+        cls,
+        preset: str,
+        config: PolicyConfig | None,
+        feature_map: Callable[[Any], Any] | None,
+        parameters: dict[str, Any],
+    ) -> Any:
+        if config is None:
+            config = cls.config_class.preset(preset, **parameters)
+        elif parameters or not isinstance(config, cls.config_class):
+            raise ConfigError(
+                f"expected config to be a {cls.config_class.__name__} and no further parameters, found "
+                f"{type(config).__name__} and {', '.join(parameters) or 'none'}"
+            )
+        if feature_map is not None:
+            return replace(config, features="custom")
+        if config.features == "custom":
+            raise ConfigError("features='custom' goes with the argument feature_map, a function; found none")
+        return config
+
+    def _build(
+        self,
+        episodes: tuple[Episode, ...],
+        episode_ids: np.ndarray,
+        observation_layout: Layout,
+        action_layout: Layout,
+        config: Any,
+        feature_map: Callable[[Any], Any] | None,
+    ) -> None:
+        self.config: ConfigT = config
+        spec = StoreSpec(
+            observation_layout=observation_layout,
+            action_layout=action_layout,
+            feature_map=make_feature_map(feature_map or config.features, observation_layout, config.rotation_weight),
+            n_obs_steps=config.n_obs_steps,
+            n_action_steps=config.n_action_steps,
+            padding=config.padding,
+            frames=config.frames,
+            index=config.index,
+            regularization=config.regularization,
+        )
+        self._lock = threading.Lock()
+        self._next_id = int(episode_ids[-1]) + 1
+        self._store = Store.build(spec, episodes, episode_ids)
+        if config.n_neighbors is not None and config.n_neighbors > len(self._store):
+            warnings.warn(
+                f"n_neighbors is {config.n_neighbors}, but the demonstrations have {len(self._store)} windows: using all",
+                ClosedFormWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def observation_layout(self) -> Layout:
+        """What the numbers of an observation are."""
+        return self._store.spec.observation_layout
+
+    @property
+    def action_layout(self) -> Layout:
+        """What the numbers of an action are."""
+        return self._store.spec.action_layout
+
+    @property
+    def episode_ids(self) -> list[int]:
+        """The ids of the episodes that the policy holds."""
+        return self._store.episode_ids.tolist()
+
+    @property
+    def n_windows(self) -> int:
+        """How many demonstrated windows there are to choose from."""
+        return len(self._store)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.episode_ids)} episodes, {self.n_windows} windows)"
+
+    def add(self, episode: Episode | tuple[Any, Any]) -> int:
+        """Adds an episode and returns its id; the next plan sees it."""
+        with self._lock:
+            episode = as_episode(episode, self._next_id)
+            check_episode(episode, self._next_id, self.observation_layout, self.action_layout)
+            self._store = self._store.add(episode, self._next_id)
+            self._next_id += 1
+            return self._next_id - 1
+
+    def remove(self, episode_id: int) -> None:
+        """Removes an episode; plans are then as if it had never been there."""
+        with self._lock:
+            self._store = self._store.remove(episode_id)
+
+    def agent(self, seed: Seed = None) -> Agent:
+        """An agent to run one episode at a time, with its own randomness."""
+        return Agent(self, seed)
+
+    def plan(self, observation: Any, *, seed: Seed = None, penalty: np.ndarray | None = None) -> Plan:
+        """Plans one chunk for one observation.
+
+        Args:
+            observation: (D_o,) or a window (N_o, D_o), the newest last; a single observation is repeated.
+            seed: an integer or a generator; the same seed gives the same chunk.
+            penalty: (n_windows,), added to the squared distance of each window.
+        """
+        plan, _ = self.plan_with_store(observation, seed=seed, penalty=None if penalty is None else lambda _: penalty)
+        return plan
+
+    def plan_with_store(
+        self, observation: Any, *, seed: Seed, penalty: Callable[[Store], np.ndarray] | None = None
+    ) -> tuple[Plan, Store]:
+        """`plan`, together with the store it was made from; the penalty is a function of that store."""
+        store = self._store
+        windows = self._windows(real_array(observation, "an observation")[None])
+        extra = np.empty(0) if penalty is None else penalty(store)
+        made = self._generate(store, windows, 1, np.random.default_rng(seed), extra, explain=True)
+        weights = made.weights[0, 0]
+        used = np.flatnonzero(weights > NEGLIGIBLE)
+        used = used[np.argsort(-weights[used], kind="stable")]
+        rows, weights = made.rows[0, used], weights[used]
+        plan = Plan(
+            actions=self._to_robot(store, windows, made)[0, 0],
+            frame=store.spec.selected_frames[made.frames[0]].name,
+            episodes=store.episode_ids[store.row_episodes[rows]],
+            steps=store.row_steps[rows],
+            weights=weights / weights.sum(),
+            distance=float(made.distances[0]),
+        )
+        return plan, store
+
+    def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
+        """Samples chunks for many observations at once.
+
+        Args:
+            observations: (B, D_o), or windows (B, N_o, D_o), the newest last; single observations are repeated.
+            n_samples: how many for each.
+            seed: an integer or a generator; the same seed gives the same chunks.
+
+        Returns:
+            (B, n_samples, N_a, D_a), in the robot's units.
+        """
+        if n_samples < 1:
+            raise ConfigError(f"n_samples: expected at least 1, found {n_samples}")
+        store = self._store
+        windows = self._windows(real_array(observations, "observations"))
+        rng = np.random.default_rng(seed)
+        made = self._generate(store, windows, n_samples, rng, np.empty(0), explain=False)
+        return self._to_robot(store, windows, made)
+
+    @abstractmethod
+    def _generate(
+        self,
+        store: Store,
+        windows: np.ndarray,
+        n_samples: int,
+        rng: np.random.Generator,
+        penalty: np.ndarray,
+        *,
+        explain: bool,
+    ) -> Generated:
+        """Makes chunks for windows (B, N_o, D_o)."""
+
+    def _n_neighbors(self, store: Store) -> int:
+        return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(store))
+
+    def check_observations(self, observations: np.ndarray) -> np.ndarray:
+        """Returns observations (..., D_o) if they have the right width and are finite, else says what is wrong."""
+        layout = self.observation_layout
+        if observations.shape[-1] != layout.width:
+            raise DataError(f"expected observations of {layout.width} numbers, found {observations.shape[-1]}")
+        finite = np.isfinite(observations)
+        if not finite.all():
+            first = np.argwhere(~finite)[0]
+            where = f" of observation {first[0]}" if len(observations) > 1 else ""
+            found = observations[tuple(first)]
+            raise DataError(f"observations must be finite, found {found} at {layout.describe(first[-1])}{where}")
+        check_rotations(observations.reshape(-1, layout.width), layout, "observations")
+        return observations
+
+    def _windows(self, observations: np.ndarray) -> np.ndarray:
+        """Checks observations (B, D_o) or windows (B, N_o, D_o) and returns windows."""
+        n_obs_steps = self.config.n_obs_steps
+        if observations.ndim == 2:
+            observations = np.repeat(observations[:, None], n_obs_steps, axis=1)
+        if observations.ndim != 3 or observations.shape[1] != n_obs_steps:
+            raise DataError(
+                f"expected a single observation or a window of n_obs_steps = {n_obs_steps} of them for each plan, "
+                f"found shape {observations.shape[1:]}"
+            )
+        return self.check_observations(observations)
+
+    def _to_robot(self, store: Store, windows: np.ndarray, made: Generated) -> np.ndarray:
+        """Brings normalised chunks into the robot's units. -> (B, n, N_a, D_a)."""
+        spec, scaling = store.spec, store.scaling
+        size, n_samples, _ = made.chunks.shape
+        chunks = made.chunks.reshape(size, n_samples * self.config.n_action_steps, spec.encoding.width)
+        encoded = chunks / scaling.scale[made.frames, None] + scaling.offset[made.frames, None]
+        poses = spec.body_poses(windows[:, -1])
+        for index in set(made.frames.tolist()):
+            frame = spec.selected_frames[index]
+            if frame.body >= 0:
+                chosen = made.frames == index
+                axes = frame_axes(frame, poses[chosen], spec.body_poses.dimension)
+                encoded[chosen] = out_of_frame(encoded[chosen], spec.encoding.blocks, *axes)
+        actions = spec.encoding.decode(encoded)
+        for entry, columns in spec.action_layout.slices():
+            if entry.kind == "binary":
+                low, high = store.binary_values(columns)
+                actions[..., columns] = np.where(actions[..., columns] * 2 > low + high, high, low)
+        return actions.reshape(size, n_samples, self.config.n_action_steps, spec.action_layout.width)
+
+    def save(self, folder: Any) -> None:
+        """Writes the policy to a folder, config.json and policy.safetensors; see `load`."""
+        from closedform.policies.saving import save_policy
+
+        save_policy(self, folder)
+
+    @classmethod
+    def load(cls, folder: Any, *, feature_map: Callable[[Any], Any] | None = None) -> Self:
+        """Reads a policy of this class that `save` wrote; a custom feature map has to be given again."""
+        from closedform.policies.saving import load_policy
+
+        policy = load_policy(folder, feature_map=feature_map)
+        if not isinstance(policy, cls):
+            raise ConfigError(f"{folder}: expected a {cls.__name__}, found a {type(policy).__name__}")
+        return policy

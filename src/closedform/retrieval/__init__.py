@@ -1,0 +1,1 @@
+"""Finding the demonstrations that matter: feature maps, metrics, indexes and frames."""

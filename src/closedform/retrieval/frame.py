@@ -1,0 +1,165 @@
+"""Frames: the pose of a body, in which a demonstrated chunk can be carried over to the present."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from closedform.demos.encoding import Block, Encoding, rotation_matrix
+from closedform.demos.layout import ROTATIONS, Layout
+from closedform.errors import ConfigError
+
+N_AGREEING = 10  # neighbours, each of another episode where there are enough, that vote on the frame
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A coordinate frame attached to a body, or the world.
+
+    Attributes:
+        name: `"world"`, a body's name (its position and rotation), or `"body.position"` (its position alone, with the
+            world's axes).
+        body: which of the poses of `BodyPoses` it is; -1 for the world.
+        turns: whether its axes turn with the body.
+    """
+
+    name: str
+    body: int
+    turns: bool
+
+
+class BodyPoses:
+    """Reads the poses of the bodies of an observation that actions could be expressed in.
+
+    A planar pose is (x, y, cos, sin), a spatial one a position and the first two columns of a rotation.
+
+    Args:
+        layout: of observations.
+        dimension: 2 or 3, that of the actions; None if no frame can change an action.
+    """
+
+    def __init__(self, layout: Layout, dimension: int | None):
+        self.layout = layout
+        self.dimension = dimension or 2
+        self.bodies: list[tuple[str, slice, slice | None, Encoding | None]] = []
+        if dimension is None:
+            return
+        for body in layout.bodies:
+            own = [(entry, columns) for entry, columns in layout.slices() if entry.body == body]
+            position = next((columns for e, columns in own if e.kind == "position" and e.size == dimension), None)
+            rotation = next(((e, columns) for e, columns in own if e.kind in ROTATIONS), None)
+            if position is None:
+                continue
+            if rotation is None:
+                self.bodies.append((body, position, None, None))
+            else:
+                self.bodies.append((body, position, rotation[1], Encoding(Layout((rotation[0],)))))
+
+    @property
+    def width(self) -> int:
+        """How many numbers a pose has."""
+        return 4 if self.dimension == 2 else 9
+
+    def frames(self) -> tuple[Frame, ...]:
+        """The world, then each body; a body that can turn also without its rotation."""
+        frames = [Frame("world", -1, False)]
+        for index, (body, _, rotation, _) in enumerate(self.bodies):
+            frames.append(Frame(body, index, rotation is not None))
+            if rotation is not None:
+                frames.append(Frame(f"{body}.position", index, False))
+        return tuple(frames)
+
+    def select(self, choice: str) -> tuple[Frame, ...]:
+        """The frames that a policy was asked for: `"auto"` or names with commas between them."""
+        frames = self.frames()
+        if choice == "auto":
+            return frames
+        by_name = {frame.name: frame for frame in frames}
+        names = [name.strip() for name in choice.split(",")]
+        for name in names:
+            if name not in by_name:
+                raise ConfigError(f"no frame {name!r}: expected 'auto' or some of {', '.join(by_name)}")
+        return tuple(by_name[name] for name in dict.fromkeys(names))
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """(n, D_o) -> (n, bodies, width)."""
+        poses = np.zeros((len(observations), len(self.bodies), self.width))
+        d = self.dimension
+        for index, (_, position, rotation, encoding) in enumerate(self.bodies):
+            poses[:, index, :d] = observations[:, position]
+            if rotation is None or encoding is None:
+                poses[:, index, d] = 1.0
+                if d == 3:
+                    poses[:, index, 7] = 1.0
+            else:
+                poses[:, index, d:] = encoding.encode(observations[:, rotation])
+        return poses
+
+
+def frame_axes(frame: Frame, poses: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rotation (n, d, d) and origin (n, d) of a frame, given the poses (n, bodies, width)."""
+    d = dimension
+    rotation = np.broadcast_to(np.eye(d), (len(poses), d, d))
+    if frame.body < 0:
+        return rotation, np.zeros((len(poses), d))
+    pose = poses[:, frame.body]
+    if frame.turns and d == 2:
+        cos, sin = pose[:, 2], pose[:, 3]
+        rotation = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], -2)
+    elif frame.turns:
+        rotation = rotation_matrix(pose[:, 3:])
+    return rotation, pose[:, :d]
+
+
+def into_frame(
+    encoded: np.ndarray, blocks: tuple[Block, ...], rotation: np.ndarray, origin: np.ndarray
+) -> np.ndarray:
+    """Expresses encoded actions in a frame. (n, T, D), (n, d, d), (n, d) -> (n, T, D)."""
+    result = encoded.copy()
+    for block in blocks:
+        if block.turns and block.size == origin.shape[1]:
+            columns = slice(block.start, block.start + block.size)
+            vectors = encoded[..., columns] - origin[:, None] if block.moves else encoded[..., columns]
+            result[..., columns] = vectors @ rotation  # rows times R, which is R^T times columns
+    return result
+
+
+def out_of_frame(
+    encoded: np.ndarray, blocks: tuple[Block, ...], rotation: np.ndarray, origin: np.ndarray
+) -> np.ndarray:
+    """The inverse of `into_frame`."""
+    result = encoded.copy()
+    for block in blocks:
+        if block.turns and block.size == origin.shape[1]:
+            columns = slice(block.start, block.start + block.size)
+            vectors = encoded[..., columns] @ np.swapaxes(rotation, -1, -2)
+            result[..., columns] = vectors + origin[:, None] if block.moves else vectors
+    return result
+
+
+def voters(squared_distances: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+    """The nearest neighbours, one of each episode, that vote on the frame; all are of one episode if there is but one.
+
+    Neighbours in time agree in every frame because nothing moved between them; other episodes tell frames apart.
+
+    Args:
+        squared_distances: (k,)
+        episodes: (k,), the episode of each neighbour.
+
+    Returns:
+        Indices into the neighbours, nearest first.
+    """
+    order = np.argsort(squared_distances, kind="stable")
+    _, first = np.unique(episodes[order], return_index=True)
+    if len(first) < 2:
+        return order[:N_AGREEING]
+    return order[np.sort(first)[:N_AGREEING]]
+
+
+def disagreement(chunks: np.ndarray, squared_distances: np.ndarray) -> float:
+    """The weighted variance of chunks (n, T * D) around their mean; near neighbours count more."""
+    weights = np.exp(-0.5 * squared_distances / max(float(squared_distances.mean()), 1e-300))
+    weights /= weights.sum()
+    deviations = chunks - weights @ chunks
+    return float(weights @ np.sum(deviations * deviations, axis=1))

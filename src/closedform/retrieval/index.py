@@ -1,0 +1,84 @@
+"""Indexes: which demonstrations are nearest to a query."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class Index(Protocol):
+    """The nearest rows of a growing set of feature vectors.
+
+    An index is a value: `add` and `remove` return the index to use from then on, and a thread that is planning goes on
+    reading the one it has.
+    """
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        ...
+
+    def add(self, features: np.ndarray) -> Index:
+        """Appends rows, (m, D)."""
+        ...
+
+    def remove(self, keep: np.ndarray) -> Index:
+        """Keeps only the rows where the mask (n,) is true; the others move up."""
+        ...
+
+    def query(self, query: np.ndarray, k: int) -> np.ndarray:
+        """The rows of the k nearest features in the Euclidean metric, in ascending order of row. (D,) -> (k,)."""
+        ...
+
+    @property
+    def columns(self) -> np.ndarray:
+        """(D, n), all features."""
+        ...
+
+
+class ExactIndex:
+    """Exact search by comparing with every row; of rows at the same distance the earlier ones win.
+
+    Columns are stored contiguously, `columns` being (D, n), so that the search streams through memory. There is room to
+    grow, so that adding an episode copies only the episode.
+    """
+
+    def __init__(self, features: np.ndarray):
+        width = features.shape[1]
+        self._buffer = np.empty((width, len(features) + len(features) // 4 + 64))
+        self._buffer[:, : len(features)] = features.T
+        self._end = [len(features)]  # of what is written; shared by all indexes on this buffer
+        self._length = len(features)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def columns(self) -> np.ndarray:
+        """(D, n), all features."""
+        return self._buffer[:, : self._length]
+
+    def add(self, features: np.ndarray) -> ExactIndex:
+        """Appends rows in place where this is the newest index on its buffer and there is room, else copies."""
+        n, m = len(self), len(features)
+        if self._end[0] != n or n + m > self._buffer.shape[1]:
+            return ExactIndex(np.concatenate([self.columns.T, features]))
+        self._buffer[:, n : n + m] = features.T
+        self._end[0] = n + m
+        grown = object.__new__(ExactIndex)
+        grown._buffer, grown._end, grown._length = self._buffer, self._end, n + m
+        return grown
+
+    def remove(self, keep: np.ndarray) -> ExactIndex:
+        """Copies what is kept."""
+        return ExactIndex(self.columns.T[keep])
+
+    def query(self, query: np.ndarray, k: int) -> np.ndarray:
+        """Sums over columns in order, as the compiled search does, so that both agree to the last bit."""
+        distances = np.zeros(len(self))
+        for column, coordinate in zip(self.columns, query, strict=True):
+            difference = column - coordinate
+            distances += difference * difference
+        if k >= len(self):
+            return np.arange(len(self))
+        return np.sort(np.argsort(distances, kind="stable")[:k])

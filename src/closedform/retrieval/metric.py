@@ -1,0 +1,30 @@
+"""Metrics: how far a query is from each of its neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+
+METRICS = ("euclidean", "global_mahalanobis", "local_mahalanobis")
+
+
+def covariance_factor(features: np.ndarray, regularization: float) -> np.ndarray:
+    """The Cholesky factor L of the sample covariance plus lambda I (the paper's "Mahalanobis Distance Kernel").
+
+    Finite for any neighbourhood: of a single point, or of points that repeat, lambda I is what remains.
+
+    Args:
+        features: (k, D)
+        regularization: lambda.
+
+    Returns:
+        (D, D), lower triangular.
+    """
+    deviations = features - features.mean(0)
+    covariance = deviations.T @ deviations / max(len(features) - 1, 1)
+    return np.linalg.cholesky(covariance + regularization * np.eye(features.shape[1]))
+
+
+def squared_distances(neighbours: np.ndarray, query: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """|L^-1 (z_i - z)|^2 for each neighbour. (k, D), (D,), (D, D) -> (k,)."""
+    whitened = np.linalg.solve(factor, (neighbours - query).T)
+    return np.sum(whitened * whitened, axis=0)

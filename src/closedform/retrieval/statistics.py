@@ -1,0 +1,70 @@
+"""Statistics: ranges and spreads of columns, kept per episode so that episodes can come and go exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Column statistics of groups of rows.
+
+    Attributes:
+        count: (E,), rows in each group.
+        low, high, mean: (E, D)
+        scatter: (E, D), sum of squared deviations from the group's mean.
+    """
+
+    count: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    mean: np.ndarray
+    scatter: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray, lengths: np.ndarray) -> Statistics:
+        """Statistics of consecutive groups of `lengths` rows of `values` (N, D); empty groups leave no trace."""
+        filled = lengths > 0
+        starts = (np.cumsum(lengths) - lengths)[filled]
+        width = values.shape[1]
+        low = np.full((len(lengths), width), np.inf)
+        high = np.full((len(lengths), width), -np.inf)
+        mean, scatter = np.zeros((len(lengths), width)), np.zeros((len(lengths), width))
+        if filled.any():
+            count = lengths[filled][:, None]
+            low[filled] = np.minimum.reduceat(values, starts)
+            high[filled] = np.maximum.reduceat(values, starts)
+            mean[filled] = np.add.reduceat(values, starts) / count
+            deviations = values - np.repeat(mean[filled], lengths[filled], axis=0)
+            scatter[filled] = np.add.reduceat(deviations * deviations, starts)
+        return cls(np.asarray(lengths), low, high, mean, scatter)
+
+    def append(self, other: Statistics) -> Statistics:
+        """The groups of both."""
+        return Statistics(*(np.concatenate([a, b]) for a, b in zip(self._fields(), other._fields(), strict=True)))
+
+    def keep(self, mask: np.ndarray) -> Statistics:
+        """Only the groups where `mask` is true."""
+        return Statistics(*(field[mask] for field in self._fields()))
+
+    def range(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest and highest value of each column, over all groups."""
+        return self.low.min(0), self.high.max(0)
+
+    def variance(self) -> np.ndarray:
+        """The variance of each column, over all groups."""
+        total = max(int(self.count.sum()), 1)
+        mean = (self.count[:, None] * self.mean).sum(0) / total
+        return (self.scatter + self.count[:, None] * (self.mean - mean) ** 2).sum(0) / total
+
+    def _fields(self) -> tuple[np.ndarray, ...]:
+        return self.count, self.low, self.high, self.mean, self.scatter
+
+
+def half_ranges(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Half the width of each range; 1 where there is none to speak of, so that dividing by it is harmless."""
+    half = (high - low) / 2
+    constant = half <= 1e-9 * np.maximum(np.abs(low), np.abs(high))
+    return np.where(constant, 1.0, half)

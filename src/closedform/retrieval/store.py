@@ -1,0 +1,319 @@
+"""Store: everything that a plan reads, as one immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from closedform.demos.chunks import cut, too_short
+from closedform.demos.encoding import Encoding
+from closedform.demos.episode import Episode
+from closedform.demos.layout import Layout
+from closedform.errors import DataError
+from closedform.retrieval.faiss_index import FaissIndex
+from closedform.retrieval.feature_map import FeatureMap
+from closedform.retrieval.frame import BodyPoses, Frame, frame_axes, into_frame
+from closedform.retrieval.index import ExactIndex, Index
+from closedform.retrieval.metric import covariance_factor
+from closedform.retrieval.statistics import Statistics, half_ranges
+
+
+@dataclass(frozen=True)
+class StoreSpec:
+    """What a store is built with, besides the episodes.
+
+    Attributes:
+        observation_layout, action_layout: of the demonstrations.
+        feature_map: from observation windows to features.
+        n_obs_steps, n_action_steps, padding: the windows.
+        frames: the frames that actions can be expressed in.
+        index: `exact` or `faiss`.
+        regularization: lambda, added to the covariance of features.
+    """
+
+    observation_layout: Layout
+    action_layout: Layout
+    feature_map: FeatureMap
+    n_obs_steps: int
+    n_action_steps: int
+    padding: bool
+    frames: str
+    index: str
+    regularization: float
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """The encoding of actions."""
+        return Encoding(self.action_layout)
+
+    @cached_property
+    def body_poses(self) -> BodyPoses:
+        """The bodies whose frames actions can be expressed in."""
+        return BodyPoses(self.observation_layout, self.encoding.dimension)
+
+    @cached_property
+    def selected_frames(self) -> tuple[Frame, ...]:
+        """The frames asked for."""
+        return self.body_poses.select(self.frames)
+
+    @cached_property
+    def tables(self) -> tuple[np.ndarray, np.ndarray]:
+        """Blocks and frames as the kernels read them: (blocks, 4) of start, size, turns, moves; (frames, 2)."""
+        blocks = [(block.start, block.size, block.turns, block.moves) for block in self.encoding.blocks]
+        return np.array(blocks, np.int64), np.array([(f.body, f.turns) for f in self.selected_frames], np.int64)
+
+
+class ActionScaling(NamedTuple):
+    """Encoded actions in frame f times scale[f] plus offset: what diffusion works on, about [-1, 1].
+
+    Attributes:
+        offset, scale: (frames, D), with normalised = (encoded - offset) * scale.
+        weight: (D,), what makes the frames' variances comparable: one common unit for lengths, 0 for what no frame
+            changes.
+    """
+
+    offset: np.ndarray
+    scale: np.ndarray
+    weight: np.ndarray
+
+
+class _Rows(NamedTuple):
+    """Arrays of a store, before indexing; see `Store`."""
+
+    lengths: np.ndarray
+    counts: np.ndarray
+    lifted: np.ndarray
+    actions: np.ndarray
+    steps: np.ndarray
+    poses: np.ndarray
+    feature_statistics: Statistics
+    action_statistics: Statistics
+
+
+@dataclass(frozen=True)
+class Store:
+    """Demonstrations cut into windows, indexed and scaled.
+
+    Row i is one window. Windows are views: the actions of row i are `actions[starts[i] : starts[i] + n_action_steps]`.
+
+    Attributes:
+        spec: what it was built with.
+        episodes: the demonstrations.
+        episode_ids: (E,), the number each was given when it was added.
+        counts: (E,), windows of each episode.
+        lengths: (E,), rows of `actions` of each episode.
+        index: the nearest-neighbour index of the rows' features.
+        actions: (sum of lengths, D), encoded actions.
+        starts: (n,)
+        row_episodes: (n,), index into `episodes`.
+        row_steps: (n,), the step at which the window acts first.
+        poses: (n, bodies, pose width), of the last observation of each window.
+        feature_offset, feature_scale: (D_z,)
+        scaling: of actions.
+    """
+
+    spec: StoreSpec
+    episodes: tuple[Episode, ...]
+    episode_ids: np.ndarray
+    counts: np.ndarray
+    lengths: np.ndarray
+    index: Index
+    actions: np.ndarray
+    starts: np.ndarray
+    row_episodes: np.ndarray
+    row_steps: np.ndarray
+    poses: np.ndarray
+    feature_statistics: Statistics
+    action_statistics: Statistics
+    feature_offset: np.ndarray
+    feature_scale: np.ndarray
+    scaling: ActionScaling
+
+    @classmethod
+    def build(cls, spec: StoreSpec, episodes: Sequence[Episode], episode_ids: np.ndarray) -> Store:
+        """Cuts, indexes and scales the episodes."""
+        rows = _rows_of(spec, episodes)
+        if not rows.counts.sum():
+            raise too_short([len(episode) for episode in episodes], spec.n_obs_steps, spec.n_action_steps)
+        offset, scale = spec.feature_map.scaling(rows.feature_statistics)
+        features = (rows.lifted - offset) * scale
+        return cls(
+            spec=spec,
+            episodes=tuple(episodes),
+            episode_ids=np.asarray(episode_ids, np.int64),
+            counts=rows.counts,
+            lengths=rows.lengths,
+            index=FaissIndex(features) if spec.index == "faiss" else ExactIndex(features),
+            actions=rows.actions,
+            starts=_starts(rows.counts, rows.lengths, rows.steps),
+            row_episodes=np.repeat(np.arange(len(episodes)), rows.counts),
+            row_steps=rows.steps,
+            poses=rows.poses,
+            feature_statistics=rows.feature_statistics,
+            action_statistics=rows.action_statistics,
+            feature_offset=offset,
+            feature_scale=scale,
+            scaling=_action_scaling(spec, rows.action_statistics),
+        )
+
+    def __len__(self) -> int:
+        return len(self.row_steps)
+
+    @cached_property
+    def global_factor(self) -> np.ndarray:
+        """The Cholesky factor of the covariance of all features."""
+        return covariance_factor(self.index.columns.T, self.spec.regularization)
+
+    def add(self, episode: Episode, episode_id: int) -> Store:
+        """The store with one more episode; only the episode is indexed unless it changes the scale of features."""
+        rows = _rows_of(self.spec, [episode])
+        if not rows.counts.sum():
+            raise too_short([len(episode)], self.spec.n_obs_steps, self.spec.n_action_steps)
+        feature_statistics = self.feature_statistics.append(rows.feature_statistics)
+        action_statistics = self.action_statistics.append(rows.action_statistics)
+        episodes = (*self.episodes, episode)
+        episode_ids = np.append(self.episode_ids, episode_id)
+        scaling = _action_scaling(self.spec, action_statistics)
+        offset, scale = self.spec.feature_map.scaling(feature_statistics)
+        if not (np.array_equal(offset, self.feature_offset) and np.array_equal(scale, self.feature_scale)):
+            return Store.build(self.spec, episodes, episode_ids)
+        counts, lengths = np.append(self.counts, rows.counts), np.append(self.lengths, rows.lengths)
+        return replace(
+            self,
+            episodes=episodes,
+            episode_ids=episode_ids,
+            counts=counts,
+            lengths=lengths,
+            index=self.index.add((rows.lifted - offset) * scale),
+            actions=np.concatenate([self.actions, rows.actions]),
+            starts=np.concatenate([self.starts, rows.steps + len(self.actions)]),
+            row_episodes=np.concatenate([self.row_episodes, np.full(len(rows.steps), len(self.episodes))]),
+            row_steps=np.concatenate([self.row_steps, rows.steps]),
+            poses=np.concatenate([self.poses, rows.poses]),
+            feature_statistics=feature_statistics,
+            action_statistics=action_statistics,
+            scaling=scaling,
+        )
+
+    def remove(self, episode_id: int) -> Store:
+        """The store without an episode, exactly as if it had never been added."""
+        keep = self.episode_ids != episode_id
+        if keep.all():
+            raise DataError(f"no episode {episode_id}: it was never added or is already removed")
+        if not keep.any():
+            raise DataError(f"episode {episode_id} is the last one: a policy needs at least one")
+        feature_statistics = self.feature_statistics.keep(keep)
+        action_statistics = self.action_statistics.keep(keep)
+        episodes = tuple(episode for episode, kept in zip(self.episodes, keep, strict=True) if kept)
+        counts, lengths = self.counts[keep], self.lengths[keep]
+        if not counts.sum():
+            raise too_short([len(episode) for episode in episodes], self.spec.n_obs_steps, self.spec.n_action_steps)
+        offset, scale = self.spec.feature_map.scaling(feature_statistics)
+        if not (np.array_equal(offset, self.feature_offset) and np.array_equal(scale, self.feature_scale)):
+            return Store.build(self.spec, episodes, self.episode_ids[keep])
+        kept_rows, kept_actions = np.repeat(keep, self.counts), np.repeat(keep, self.lengths)
+        steps = self.row_steps[kept_rows]
+        return replace(
+            self,
+            episodes=episodes,
+            episode_ids=self.episode_ids[keep],
+            counts=counts,
+            lengths=lengths,
+            index=self.index.remove(kept_rows),
+            actions=self.actions[kept_actions],
+            starts=_starts(counts, lengths, steps),
+            row_episodes=np.repeat(np.arange(len(episodes)), counts),
+            row_steps=steps,
+            poses=self.poses[kept_rows],
+            feature_statistics=feature_statistics,
+            action_statistics=action_statistics,
+            scaling=_action_scaling(self.spec, action_statistics),
+        )
+
+    def binary_values(self, columns: slice) -> tuple[np.ndarray, np.ndarray]:
+        """The two values that each binary number of an action takes, in those columns of the action layout."""
+        low = np.min([episode.actions[:, columns].min(0) for episode in self.episodes if len(episode)], axis=0)
+        high = np.max([episode.actions[:, columns].max(0) for episode in self.episodes if len(episode)], axis=0)
+        return low, high
+
+    def features_of(self, windows: np.ndarray) -> np.ndarray:
+        """The features of observation windows. (n, N_o, D_o) -> (n, D_z)."""
+        return (self.spec.feature_map.lift(windows) - self.feature_offset) * self.feature_scale
+
+    def chunks(self, rows: np.ndarray, frame: int) -> np.ndarray:
+        """The encoded chunks of some rows in a frame. (m,) -> (m, N_a, D)."""
+        spec = self.spec
+        encoded = self.actions[self.starts[rows, None] + np.arange(spec.n_action_steps)]
+        axes = frame_axes(spec.selected_frames[frame], self.poses[rows], spec.body_poses.dimension)
+        return into_frame(encoded, spec.encoding.blocks, *axes)
+
+    def normalised_chunks(self, rows: np.ndarray, frame: int) -> np.ndarray:
+        """The same as diffusion sees them, (m, N_a * D)."""
+        chunks = (self.chunks(rows, frame) - self.scaling.offset[frame]) * self.scaling.scale[frame]
+        return chunks.reshape(len(rows), -1)
+
+
+def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
+    """All arrays of a store in one pass over the steps of all episodes together."""
+    pieces = [
+        cut(e, spec.n_obs_steps, spec.n_action_steps, padding=spec.padding, action_layout=spec.action_layout)
+        for e in episodes
+    ]
+    counts = np.array([len(piece.steps) for piece in pieces])
+    lengths = np.array([len(piece.actions) for piece in pieces])
+    windows = np.concatenate([piece.observations for piece in pieces])
+    lifted = spec.feature_map.lift(windows) if len(windows) else np.zeros((0, 1))
+    actions = spec.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
+    return _Rows(
+        lengths=lengths,
+        counts=counts,
+        lifted=lifted,
+        actions=actions,
+        steps=np.concatenate([piece.steps for piece in pieces]),
+        poses=spec.body_poses(windows[:, -1]),
+        feature_statistics=Statistics.of(lifted, counts),
+        action_statistics=_action_statistics(spec, episodes),
+    )
+
+
+def _action_statistics(spec: StoreSpec, episodes: Sequence[Episode]) -> Statistics:
+    """Statistics of the encoded actions, as seen from each frame at the same step: (E, frames * D)."""
+    observations = np.concatenate([episode.observations for episode in episodes])
+    actions = spec.encoding.encode(np.concatenate([episode.actions for episode in episodes]))
+    poses = spec.body_poses(observations)
+    seen = [
+        into_frame(
+            actions[:, None], spec.encoding.blocks, *frame_axes(frame, poses, spec.body_poses.dimension)
+        )[:, 0]
+        if frame.body >= 0
+        else actions
+        for frame in spec.selected_frames
+    ]
+    return Statistics.of(np.concatenate(seen, axis=1), np.array([len(episode) for episode in episodes]))
+
+
+def _starts(counts: np.ndarray, lengths: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    return np.repeat(np.cumsum(lengths) - lengths, counts) + steps
+
+
+def _action_scaling(spec: StoreSpec, statistics: Statistics) -> ActionScaling:
+    """Min-max to [-1, 1]; in a body's frame lengths keep their proportions. Unit vectors need no scaling."""
+    shape = (len(spec.selected_frames), spec.encoding.width)
+    low, high = (bound.reshape(shape) for bound in statistics.range())
+    offset, half = (low + high) / 2, half_ranges(low, high)
+    weight = np.zeros(spec.encoding.width)
+    for block in spec.encoding.blocks:
+        columns = slice(block.start, block.start + block.size)
+        if block.unit:
+            offset[:, columns], half[:, columns] = 0.0, 1.0
+        elif block.turns:
+            for f, frame in enumerate(spec.selected_frames):
+                if frame.body >= 0:
+                    half[f, columns] = half[f, columns].max()
+        if block.turns:
+            weight[columns] = 1 / half[:, columns].max() ** 2
+    return ActionScaling(offset, 1 / half, weight)
