@@ -41,12 +41,11 @@ def read_replay_buffer(
             np.asarray(group[key][:])  # pyright: ignore[reportIndexIssue, reportArgumentType]
             for key in (f"data/{observation_key}", f"data/{action_key}", "meta/episode_ends")
         )
+        store.close()  # not after a failure: a zip that never opened cannot be closed either
     except Exception as error:
         raise LoadError(
             f"{path}: expected data/{observation_key}, data/{action_key} and meta/episode_ends, found {error!r}"
         ) from error
-    finally:
-        store.close()
     if len(ends) == 0 or np.any(np.diff(ends, prepend=0) <= 0) or not ends[-1] == len(observations) == len(actions):
         raise LoadError(
             f"{path}: expected episode_ends to increase up to the number of steps, found {len(ends)} ends, the last "

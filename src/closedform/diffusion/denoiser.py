@@ -63,8 +63,8 @@ class ClosedForm:
 
 
 def _softmax(logits: Array, temperature: float, xp: Any) -> Array:
-    """Softmax of logits / temperature; the largest is subtracted before dividing, so no temperature overflows."""
+    """Softmax of logits / temperature; the largest is subtracted before dividing, so that no temperature overflows."""
     logits = logits - xp.max(logits, axis=-1, keepdims=True)
-    smallest = float(xp.finfo(logits.dtype).smallest_normal)
-    weights = xp.exp(logits / max(temperature, smallest))
+    temperature = max(temperature, 1e6 * float(xp.finfo(logits.dtype).smallest_normal))
+    weights = xp.exp(xp.clip(logits, -1e4 * temperature, None) / temperature)
     return weights / xp.sum(weights, axis=-1, keepdims=True)

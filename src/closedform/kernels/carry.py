@@ -77,12 +77,12 @@ def carry_chunk(actions, start, n_action_steps, blocks, frame, poses, rotation, 
 
 
 @jit()
-def find_voters(squared, episodes, voters):
+def find_voters(rows, squared, row_episodes, voters):
     """The reference's `voters`: nearest neighbours, one of each episode unless there is but one. Returns how many."""
     k = squared.size
     alone = True
     for i in range(1, k):
-        if episodes[i] != episodes[0]:
+        if row_episodes[rows[i]] != row_episodes[rows[0]]:
             alone = False
             break
     count = 0
@@ -94,7 +94,7 @@ def find_voters(squared, episodes, voters):
             taken = False
             for j in range(count):
                 other = voters[j]
-                if other == i or (not alone and episodes[other] == episodes[i]):
+                if other == i or (not alone and row_episodes[rows[other]] == row_episodes[rows[i]]):
                     taken = True
                     break
             if not taken:
@@ -115,7 +115,7 @@ def choose_frame(
     if n_frames == 1:
         return 0
     voters = np.empty(N_AGREEING, np.int64)
-    count = find_voters(squared, row_episodes[rows], voters)
+    count = find_voters(rows, squared, row_episodes, voters)
     mean_squared = 0.0
     for v in range(count):
         mean_squared += squared[voters[v]] / count

@@ -24,7 +24,7 @@ import numpy as np
 
 from closedform.kernels.carry import carry_chunk, choose_frame
 from closedform.kernels.jit import float32_of_bits, jit
-from closedform.kernels.search import add_scaled, dot, metric_distances, retrieve
+from closedform.kernels.search import dot, metric_distances, retrieve
 
 ROUNDING = 4e-6  # times |x| |A_i|: more than the float32 bound on x . A_i can be off by
 RECENTRE = 30.0  # nats by which another neighbour must lead before distances are measured from it
@@ -45,77 +45,176 @@ def exp32(x):
     return series * float32_of_bits((np.int32(whole) + np.int32(127)) << np.int32(23))
 
 
-@jit()
-def logits_of(base, slope, shifts, logits, largest):
-    """logits = base + slope * shifts, and the largest so far for each perturbation."""
-    for j in range(logits.size):
-        value = base + slope * shifts[j]
-        logits[j] = value
-        largest[j] = max(largest[j], value)
+@jit(reorder=True)
+def measure_from(centre, chunks, candidates, offsets, columns, lengths):
+    """Writes the candidates' chunks less the centre (as rows, and as float32 columns for bounds) and their lengths."""
+    for i in range(candidates.size):
+        chunk = candidates[i]
+        total = 0.0
+        for d in range(centre.size):
+            difference = chunks[chunk, d] - centre[d]
+            offsets[i, d] = difference
+            columns[d, i] = difference
+            total += difference * difference
+        lengths[i] = math.sqrt(total)
 
 
 @jit(reorder=True)
-def exponentials(logits, largest, totals, weights):
-    """weights = exp(logits - largest), added up over neighbours in `totals`."""
-    for j in range(weights.size):
-        weight = exp32(np.float32(logits[j] - largest[j]))
-        weights[j] = weight
-        totals[j] += weight
+def bounds_of(log_weights, x, columns, lengths, highest, lowest, slope, half, cut, products, active):
+    """Lists the candidates that could matter in `active` and returns how many there are."""
+    count = log_weights.size
+    for i in range(count):
+        products[i] = np.float32(0.0)
+    distance = 0.0
+    for d in range(x.size):
+        distance += x[d] * x[d]
+        coordinate = np.float32(x[d])
+        for i in range(count):
+            products[i] += coordinate * columns[d, i]
+    slack = ROUNDING * math.sqrt(distance)
+    floor = -np.inf
+    for i in range(count):
+        base = log_weights[i] + slope * (products[i] - slack * lengths[i] + lowest[i]) - half * lengths[i] * lengths[i]
+        floor = max(floor, base)
+    n_active = 0
+    for i in range(count):
+        base = log_weights[i] + slope * (products[i] + slack * lengths[i] + highest[i]) - half * lengths[i] * lengths[i]
+        active[n_active] = i
+        n_active += base >= floor - cut
+    return n_active
 
 
 @jit(reorder=True)
-def add_products(coordinate, values, total):
-    """total += coordinate * values, in float32."""
-    for i in range(total.size):
-        total[i] += coordinate * values[i]
+def shifts_of(i, offsets, perturbations, shifts, highest, lowest):
+    """Fills eps_j . A_i for all j, and their extremes."""
+    highest[i], lowest[i] = -np.inf, np.inf
+    for j in range(perturbations.shape[0]):
+        total = 0.0
+        for d in range(perturbations.shape[1]):
+            total += perturbations[j, d] * offsets[i, d]
+        shifts[i, j] = total
+        highest[i] = max(highest[i], total)
+        lowest[i] = min(lowest[i], total)
+
+
+@jit(reorder=True)
+def logits_of(log_weights, x, offsets, lengths, shifts, slope, half, active, n_active, logits, largest):
+    """Fills the exact logits of the active candidates, and the largest of them for each perturbation."""
+    for j in range(largest.size):
+        largest[j] = -np.inf
+    for n in range(n_active):
+        i = active[n]
+        product = 0.0
+        for d in range(x.size):
+            product += x[d] * offsets[i, d]
+        base = log_weights[i] + slope * product - half * lengths[i] * lengths[i]
+        for j in range(largest.size):
+            value = base + slope * shifts[i, j]
+            logits[n, j] = value
+            largest[j] = max(largest[j], value)
+
+
+@jit(reorder=True)
+def reach_needed(x, variance, directions, norms, largest, distances):
+    """How far below the best neighbour's weight one must look: max_j |x + eps_j|^2 / (2 sigma^2) - max_i l_ij.
+
+    Args:
+        directions: (D, M), the perturbations.
+        norms: (M,), their squared lengths.
+        distances: (M,), scratch.
+    """
+    length = 0.0
+    for j in range(norms.size):
+        distances[j] = norms[j]
+    for d in range(x.size):
+        length += x[d] * x[d]
+        twice = 2.0 * x[d]
+        for j in range(norms.size):
+            distances[j] += twice * directions[d, j]
+    needed = -np.inf
+    for j in range(norms.size):
+        needed = max(needed, 0.5 * (length + distances[j]) / variance - largest[j])
+    return needed
+
+
+@jit(reorder=True)
+def average(logits, largest, active, n_active, offsets, totals, weights, shares, denoised):
+    """denoised += the average of the active candidates' offsets; returns which of them has most weight."""
+    n_perturbations = largest.size
+    for j in range(n_perturbations):
+        totals[j] = np.float32(0.0)
+    for n in range(n_active):
+        for j in range(n_perturbations):
+            weight = exp32(np.float32(logits[n, j] - largest[j]))
+            weights[n, j] = weight
+            totals[j] += weight
+    for j in range(n_perturbations):
+        totals[j] = np.float32(1.0) / (totals[j] * np.float32(n_perturbations))
+    leader = 0
+    for n in range(n_active):
+        share = 0.0
+        for j in range(n_perturbations):
+            share += weights[n, j] * totals[j]
+        shares[n] = share
+        if share > shares[leader]:
+            leader = n
+        i = active[n]
+        for d in range(denoised.size):
+            denoised[d] += share * offsets[i, d]
+    return leader
 
 
 @jit()
-def diffuse(log_weights, chunks, reach, steps, perturbations, fresh, cut, sample, shares):
+def diffuse(neighbour_log_weights, chunks, reach, steps, perturbations, directions, fresh, cut, sample, shares):
     """Runs one sample through all steps; `sample` (D,) is the noise on entry and the chunk on return.
 
     Args:
-        log_weights: (k,), of the neighbours, the largest being 0.
-        chunks: (k, D), filled for the neighbours within `reach[0]` nats.
-        reach: (1,), how many nats below the best one chunks are filled; asks for more by returning False.
+        neighbour_log_weights: (k,), the largest being 0.
+        chunks: (k, D), filled for the neighbours within `reach[0]` nats of the best.
+        reach: (1,); where that proves too little, it is raised and False returned.
         steps: (S, 5) of gain, noise, keep, jump, spread.
-        perturbations: (M, D)
-        fresh: (S, D) or empty, noise to add.
+        perturbations, directions: (M, D) and (D, M), the same.
+        fresh: (S, D) or (0, D), noise to add.
         cut: nats below the largest term at which terms are dropped.
-        shares: (k,) or empty, receives the weight of each neighbour in the chunk.
+        shares: (k,) or (0,), receives the weight of each neighbour in the chunk.
     """
     k, width = chunks.shape
     n_perturbations = perturbations.shape[0]
+    candidates = np.empty(k, np.int64)
+    log_weights = np.empty(k)
+    count, best = 0, 0
+    for i in range(k):
+        if neighbour_log_weights[i] >= -reach[0]:
+            candidates[count] = i
+            log_weights[count] = neighbour_log_weights[i]
+            count += 1
+        if neighbour_log_weights[i] > neighbour_log_weights[best]:
+            best = i
+    candidates, log_weights = candidates[:count], log_weights[:count]
+    centre = np.empty(width)
+    for d in range(width):
+        centre[d] = chunks[best, d]
+    norms = np.empty(n_perturbations)
     longest = 0.0
     for j in range(n_perturbations):
-        longest = max(longest, math.sqrt(dot(perturbations[j], perturbations[j])))
-    count = 0
-    for i in range(k):
-        count += log_weights[i] >= -reach[0]
-    candidates = np.empty(count, np.int64)
-    centre = np.empty(width)
-    count = 0
-    for i in range(k):
-        if log_weights[i] >= -reach[0]:
-            candidates[count] = i
-            count += 1
-        if log_weights[i] == 0.0:
-            centre[:] = chunks[i]
+        norms[j] = dot(perturbations[j], perturbations[j])
+        longest = max(longest, math.sqrt(norms[j]))
+
     offsets = np.empty((count, width))  # A_i
     columns = np.empty((width, count), np.float32)  # the same, for the bounds
     lengths = np.empty(count)  # |A_i|
     highest = np.empty(count)  # max_j eps_j . A_i, or a bound on it
     lowest = np.empty(count)  # min_j eps_j . A_i, or a bound on it
-    exact = np.zeros(count, np.bool_)  # whether highest and lowest are exact and `shifts` is filled
+    exact = np.empty(count, np.bool_)  # whether these two are exact and `shifts` is filled
     shifts = np.empty((count, n_perturbations))  # eps_j . A_i
-    products = np.empty(count, np.float32)
+    products = np.empty(count, np.float32)  # x . A_i
     active = np.empty(count + 1, np.int64)
     logits = np.empty((count, n_perturbations))
     weights = np.empty((count, n_perturbations), np.float32)
-    largest = np.empty(n_perturbations)
-    totals = np.empty(n_perturbations)
+    largest, distances = np.empty(n_perturbations), np.empty(n_perturbations)
+    totals = np.empty(n_perturbations, np.float32)
     mean_weights = np.empty(count)
-    x, denoised, moved = np.empty(width), np.empty(width), np.empty(width)
+    x, denoised = np.empty(width), np.empty(width)
     recentre, n_active = True, 0
 
     for s in range(steps.shape[0]):
@@ -123,80 +222,38 @@ def diffuse(log_weights, chunks, reach, steps, perturbations, fresh, cut, sample
         slope = gain / variance
         half = 0.5 * gain * slope
         if recentre:
+            measure_from(centre, chunks, candidates, offsets, columns, lengths)
             for i in range(count):
-                for d in range(width):
-                    difference = chunks[candidates[i], d] - centre[d]
-                    offsets[i, d] = difference
-                    columns[d, i] = difference
-                lengths[i] = math.sqrt(dot(offsets[i], offsets[i]))
                 highest[i] = longest * lengths[i]
                 lowest[i] = -highest[i]
                 exact[i] = False
             recentre = False
         for d in range(width):
             x[d] = sample[d] - gain * centre[d]
-        distance = math.sqrt(dot(x, x))
-
-        products[:] = 0
-        for d in range(width):
-            add_products(np.float32(x[d]), columns[d], products)
-        floor = -np.inf
-        for i in range(count):
-            base = log_weights[candidates[i]] + slope * products[i] - half * lengths[i] * lengths[i]
-            floor = max(floor, base + slope * (lowest[i] - ROUNDING * distance * lengths[i]))
-        n_active = 0
-        for i in range(count):
-            base = log_weights[candidates[i]] + slope * products[i] - half * lengths[i] * lengths[i]
-            active[n_active] = i
-            n_active += base + slope * (highest[i] + ROUNDING * distance * lengths[i]) >= floor - cut
-
-        largest[:] = -np.inf
+            denoised[d] = centre[d]
+        n_active = bounds_of(log_weights, x, columns, lengths, highest, lowest, slope, half, cut, products, active)
         for n in range(n_active):
-            i = active[n]
-            if not exact[i]:
-                highest[i], lowest[i] = -np.inf, np.inf
-                for j in range(n_perturbations):
-                    shift = dot(perturbations[j], offsets[i])
-                    shifts[i, j] = shift
-                    highest[i] = max(highest[i], shift)
-                    lowest[i] = min(lowest[i], shift)
-                exact[i] = True
-            base = log_weights[candidates[i]] + slope * dot(x, offsets[i]) - half * lengths[i] * lengths[i]
-            logits_of(base, slope, shifts[i], logits[n], largest)
-
+            if not exact[active[n]]:
+                shifts_of(active[n], offsets, perturbations, shifts, highest, lowest)
+                exact[active[n]] = True
+        logits_of(log_weights, x, offsets, lengths, shifts, slope, half, active, n_active, logits, largest)
         if count < k:
-            needed = -np.inf
-            for j in range(n_perturbations):
-                moved[:] = x
-                add_scaled(moved, 1.0, perturbations[j])
-                needed = max(needed, 0.5 * dot(moved, moved) / variance - largest[j])
-            if needed + cut > reach[0]:
-                reach[0] = 1.5 * (needed + cut)
+            needed = reach_needed(x, variance, directions, norms, largest, distances) + cut
+            if needed > reach[0]:
+                reach[0] = 1.5 * needed
                 return False
-
-        totals[:] = 0.0
-        for n in range(n_active):
-            exponentials(logits[n], largest, totals, weights[n])
-        for j in range(n_perturbations):
-            totals[j] = 1.0 / (totals[j] * n_perturbations)
-        denoised[:] = centre
-        leader = 0
-        for n in range(n_active):
-            share = 0.0
-            for j in range(n_perturbations):
-                share += weights[n, j] * totals[j]
-            mean_weights[n] = share
-            add_scaled(denoised, share, offsets[active[n]])
-            if share > mean_weights[leader]:
-                leader = n
-        first = active[leader]
-        lead = slope * products[first] - half * lengths[first] * lengths[first] + log_weights[candidates[first]]
+        leader = active[
+            average(logits, largest, active, n_active, offsets, totals, weights, mean_weights, denoised)
+        ]
+        lead = log_weights[leader] + slope * products[leader] - half * lengths[leader] * lengths[leader]
         if lead > RECENTRE:
-            centre[:] = chunks[candidates[first]]
             recentre = True
+            for d in range(width):
+                centre[d] = chunks[candidates[leader], d]
         for d in range(width):
             sample[d] = steps[s, 2] * sample[d] + steps[s, 3] * denoised[d]
-            if fresh.shape[0]:
+        if fresh.shape[0]:
+            for d in range(width):
                 sample[d] += steps[s, 4] * fresh[s, d]
     if shares.size:
         for n in range(n_active):
@@ -207,12 +264,12 @@ def diffuse(log_weights, chunks, reach, steps, perturbations, fresh, cut, sample
 @jit()
 def plan_batch(
     columns,
+    n_rows,
     queries,
     found,
     k,
-    metric,
+    factor,
     regularization,
-    global_factor,
     penalty,
     precision,
     actions,
@@ -240,10 +297,10 @@ def plan_batch(
     """Plans for B observations with n samples each.
 
     Args:
-        columns: (D_z, N), features of all rows.
+        columns, n_rows: (D_z, >= N), features of all rows, and N.
         queries: (B, D_z)
         found: (B, k) rows found by another index, -1 where there are fewer, or (0, 0) to search here.
-        k, metric, regularization, global_factor: the neighbourhood, as for `retrieve`.
+        k, factor, regularization: the neighbourhood, as for `retrieve`.
         penalty: (N,) added to squared distances, or (0,).
         precision: 1 / (2 h^2).
         actions, starts, row_episodes, poses, n_action_steps: the store's.
@@ -261,17 +318,24 @@ def plan_batch(
             or (B, 0) and (B, n, 0).
     """
     n_samples, size = noise.shape[1], noise.shape[2]
+    n_perturbations = perturbations.shape[1]
     rotation = np.empty((dimension, dimension))
-    smallest = steps[:, 1].min()
+    directions = np.empty((size, n_perturbations))
+    reach = np.empty(1)
+    smallest = np.inf
+    for s in range(steps.shape[0]):
+        smallest = min(smallest, steps[s, 1])
     for b in range(queries.shape[0]):
         if found.shape[0]:
-            neighbours = found[b, : np.sum(found[b] >= 0)]
-            squared = np.empty(neighbours.size)
-            metric_distances(columns, queries[b], neighbours, metric, regularization, global_factor, squared)
+            count = 0
+            while count < found.shape[1] and found[b, count] >= 0:
+                count += 1
+            neighbours = found[b, :count]
+            squared = np.empty(count)
+            metric_distances(columns, queries[b], neighbours, factor, regularization, squared)
         else:
-            neighbours, squared = retrieve(columns, queries[b], k, metric, regularization, global_factor)
+            neighbours, squared = retrieve(columns, n_rows, queries[b], k, factor, regularization)
         n_neighbours = neighbours.size
-        distances[b] = math.sqrt(squared.min())
         frame = choose_frame(
             neighbours,
             squared,
@@ -288,16 +352,24 @@ def plan_batch(
             rotation,
         )
         chosen[b] = frame
-        log_weights = -precision * squared
-        if penalty.size:
-            for i in range(n_neighbours):
+        log_weights = np.empty(n_neighbours)
+        nearest, largest = np.inf, -np.inf
+        for i in range(n_neighbours):
+            nearest = min(nearest, squared[i])
+            log_weights[i] = -precision * squared[i]
+            if penalty.size:
                 log_weights[i] -= precision * penalty[neighbours[i]]
-        log_weights -= log_weights.max()
+            largest = max(largest, log_weights[i])
+        for i in range(n_neighbours):
+            log_weights[i] -= largest
+        distances[b] = math.sqrt(nearest)
 
         longest = 0.0
-        for j in range(perturbations.shape[1]):
+        for j in range(n_perturbations):
             longest = max(longest, dot(perturbations[b, j], perturbations[b, j]))
-        reach = np.array([0.6 * longest / (smallest * smallest) + size + cut])
+            for d in range(size):
+                directions[d, j] = perturbations[b, j, d]
+        reach[0] = 0.6 * longest / (smallest * smallest) + size + cut  # about what the last step will need
         filled = -1.0
         neighbour_chunks = np.empty((n_neighbours, size))
         for n in range(n_samples):
@@ -320,17 +392,20 @@ def plan_batch(
                                 neighbour_chunks[i],
                             )
                     filled = reach[0]
-                chunks[b, n] = noise[b, n]
+                for d in range(size):
+                    chunks[b, n, d] = noise[b, n, d]
                 done = diffuse(
                     log_weights,
                     neighbour_chunks,
                     reach,
                     steps,
                     perturbations[b],
+                    directions,
                     fresh[b, :, n],
                     cut,
                     chunks[b, n],
                     shares[b, n],
                 )
         if rows.size:
-            rows[b, :n_neighbours] = neighbours
+            for i in range(n_neighbours):
+                rows[b, i] = neighbours[i]

@@ -9,9 +9,7 @@ import numpy as np
 from closedform.kernels.jit import jit
 
 BLOCK = 1024  # rows whose distances stay in the first-level cache while the columns stream past
-SAMPLE = 512  # distances that are sorted to guess how far the k-th neighbour is
-
-EUCLIDEAN, GLOBAL_MAHALANOBIS, LOCAL_MAHALANOBIS = 0, 1, 2
+SAMPLE = 512  # distances that tell roughly how far the k-th neighbour is
 
 
 @jit()
@@ -24,12 +22,13 @@ def add_squared_differences(column, coordinate, total):
 
 @jit()
 def all_distances(columns, query, distances):
-    """Squared Euclidean distances from the query to every row. (D, n), (D,) -> (n,)."""
+    """Squared Euclidean distances from the query to every row. (D, >= n), (D,) -> (n,)."""
     n = distances.size
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
         block = distances[start:stop]
-        block[:] = 0.0
+        for i in range(block.size):
+            block[i] = 0.0
         for d in range(columns.shape[0]):
             add_squared_differences(columns[d, start:stop], query[d], block)
 
@@ -64,7 +63,7 @@ def kth_smallest(values, k):
 def smallest_rows(distances, k, rows):
     """Writes the rows of the k smallest distances in ascending order of row; of equal distances the earlier rows.
 
-    A sorted sample tells a distance within which slightly more than k rows lie; only those are looked at closely.
+    A sample tells a distance within which slightly more than k rows lie; only those are looked at closely.
     `rows` needs room for one more than there are distances.
     """
     n = distances.size
@@ -76,12 +75,11 @@ def smallest_rows(distances, k, rows):
     sample = np.empty(size)
     for i in range(size):
         sample[i] = distances[i * (n // size)]
-    sample.sort()
     share = k / n
     rank = int(size * share + 3.0 * math.sqrt(size * share * (1.0 - share))) + 4
     count = 0
     while count < k:
-        within = sample[rank] if rank < size else np.inf
+        within = kth_smallest(sample, rank) if rank < size else np.inf
         rank *= 2
         count = 0
         for i in range(n):
@@ -152,18 +150,17 @@ def add_squares_of_scaled(total, factor, values):
 
 
 @jit()
-def metric_distances(columns, query, rows, metric, regularization, global_factor, squared):
-    """Squared distances of the rows in the metric (`squared_distances` of the reference). Fills `squared` (k,)."""
+def metric_distances(columns, query, rows, factor, regularization, squared):
+    """Squared distances of the rows in the metric (`squared_distances` of the reference). Fills `squared` (k,).
+
+    `factor` is the Cholesky factor of the metric, (D, D), or empty for that of the rows' own covariance.
+    """
     width, k = columns.shape[0], rows.size
     differences = np.empty((width, k))
     for d in range(width):
         for i in range(k):
             differences[d, i] = columns[d, rows[i]] - query[d]
-    if metric == EUCLIDEAN:
-        factor = np.eye(width)
-    elif metric == GLOBAL_MAHALANOBIS:
-        factor = global_factor
-    else:
+    if not factor.size:
         factor = np.empty((width, width))
         centred = np.empty((width, k))
         for d in range(width):
@@ -175,7 +172,8 @@ def metric_distances(columns, query, rows, metric, regularization, global_factor
                 factor[a, b] = dot(centred[a], centred[b]) / max(k - 1, 1)
             factor[a, a] += regularization
         cholesky(factor)
-    squared[:] = 0.0
+    for i in range(k):
+        squared[i] = 0.0
     for a in range(width):  # forward substitution for all rows at once
         for b in range(a):
             add_scaled(differences[a], -factor[a, b], differences[b])
@@ -183,13 +181,12 @@ def metric_distances(columns, query, rows, metric, regularization, global_factor
 
 
 @jit()
-def retrieve(columns, query, k, metric, regularization, global_factor):
-    """The k nearest rows, ascending, and their squared distances in the metric."""
-    n = columns.shape[1]
+def retrieve(columns, n, query, k, factor, regularization):
+    """The k nearest of the first n columns, ascending, and their squared distances in the metric."""
     distances = np.empty(n)
     all_distances(columns, query, distances)
     rows = np.empty(n + 1, np.int64)
     k = smallest_rows(distances, k, rows)
     squared = np.empty(k)
-    metric_distances(columns, query, rows[:k], metric, regularization, global_factor, squared)
+    metric_distances(columns, query, rows[:k], factor, regularization, squared)
     return rows[:k], squared

@@ -18,7 +18,6 @@ from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
 from closedform.policies.policy import Generated, Policy, Seed
 from closedform.retrieval.index import ExactIndex
-from closedform.retrieval.metric import METRICS
 from closedform.retrieval.store import Store
 
 HEADROOM = 1e-4  # share of pruning_error that may be dropped at one step; the rest is room for steps that amplify it
@@ -121,7 +120,6 @@ class ClosedFormPolicy(Policy[ClosedFormConfig]):
             for b, query in enumerate(queries):
                 rows = store.index.query(query, k)
                 found[b, : len(rows)] = rows
-        factor = store.global_factor if config.metric == "global_mahalanobis" else np.empty((0, 0))
         dropped = config.pruning_error * HEADROOM
         cut = math.log(k / dropped) if dropped else math.inf
         blocks, frames = spec.tables
@@ -129,12 +127,12 @@ class ClosedFormPolicy(Policy[ClosedFormConfig]):
         def run(part: slice) -> None:
             plan_batch(
                 store.index.columns,
+                len(store),
                 queries[part],
                 found[part],
                 k,
-                METRICS.index(config.metric),
+                store.fixed_factor(config.metric),
                 config.regularization,
-                factor,
                 penalty,
                 1 / (2 * self._bandwidth(queries) ** 2),
                 store.actions,

@@ -9,7 +9,7 @@ import numpy as np
 from closedform import kernels
 from closedform.retrieval.frame import disagreement, voters
 from closedform.retrieval.index import ExactIndex
-from closedform.retrieval.metric import METRICS, covariance_factor, squared_distances
+from closedform.retrieval.metric import covariance_factor, squared_distances
 from closedform.retrieval.store import Store
 
 
@@ -38,25 +38,15 @@ def find_neighbourhood(store: Store, query: np.ndarray, k: int, metric: str) -> 
     if kernels.enabled() and isinstance(store.index, ExactIndex):
         from closedform.kernels.search import retrieve
 
-        factor = store.global_factor if metric == "global_mahalanobis" else np.empty((0, 0))
-        rows, squared = retrieve(
-            store.index.columns, query, k, METRICS.index(metric), store.spec.regularization, factor
-        )
+        factor = store.fixed_factor(metric)
+        rows, squared = retrieve(store.index.columns, len(store), query, k, factor, store.spec.regularization)
     else:
         rows = store.index.query(query, k)
-        squared = _metric_distances(store, rows, query, metric)
+        features, factor = store.index.rows()[rows], store.fixed_factor(metric)
+        if not factor.size:
+            factor = covariance_factor(features, store.spec.regularization)
+        squared = squared_distances(features, query, factor)
     return Neighbourhood(rows, squared, choose_frame(store, rows, squared))
-
-
-def _metric_distances(store: Store, rows: np.ndarray, query: np.ndarray, metric: str) -> np.ndarray:
-    features = store.index.columns[:, rows].T
-    if metric == "local_mahalanobis":
-        factor = covariance_factor(features, store.spec.regularization)
-    elif metric == "global_mahalanobis":
-        factor = store.global_factor
-    else:
-        factor = np.eye(len(query))
-    return squared_distances(features, query, factor)
 
 
 def choose_frame(store: Store, rows: np.ndarray, squared: np.ndarray) -> int:

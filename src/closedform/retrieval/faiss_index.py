@@ -50,14 +50,18 @@ class FaissIndex:
 
     @property
     def columns(self) -> np.ndarray:
-        """(D, n), the features in float64."""
+        """(D, >= n), contiguous; the features of row i are column i."""
         return self._rows.columns
+
+    def rows(self) -> np.ndarray:
+        """(n, D), the features, in float64."""
+        return self._rows.rows()
 
     def add(self, features: np.ndarray) -> FaissIndex:
         """Appends rows; an older index on the same faiss data ignores them. A branched history is rebuilt."""
         rows = self._rows.add(features)
         if self._faiss.ntotal != len(self):
-            return FaissIndex(rows.columns.T, self._n_probes)
+            return FaissIndex(rows.rows(), self._n_probes)
         with self._lock:
             self._faiss.add(np.ascontiguousarray(features, np.float32))
         grown = object.__new__(FaissIndex)
@@ -67,7 +71,7 @@ class FaissIndex:
 
     def remove(self, keep: np.ndarray) -> FaissIndex:
         """Rebuilds from what is kept: faiss's own removal would change the data older indexes read."""
-        return FaissIndex(self._rows.columns.T[keep], self._n_probes)
+        return FaissIndex(self.rows()[keep], self._n_probes)
 
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
         """The rows found near the query, at most k, in ascending order."""

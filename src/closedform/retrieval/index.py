@@ -30,17 +30,21 @@ class Index(Protocol):
         """The rows of the k nearest features in the Euclidean metric, in ascending order of row. (D,) -> (k,)."""
         ...
 
+    def rows(self) -> np.ndarray:
+        """(n, D), the features."""
+        ...
+
     @property
     def columns(self) -> np.ndarray:
-        """(D, n), all features."""
+        """(D, >= n), contiguous; the features of row i are column i."""
         ...
 
 
 class ExactIndex:
     """Exact search by comparing with every row; of rows at the same distance the earlier ones win.
 
-    Columns are stored contiguously, `columns` being (D, n), so that the search streams through memory. There is room to
-    grow, so that adding an episode copies only the episode.
+    Each coordinate is stored contiguously, so that the search streams through memory, with room to grow, so that adding
+    an episode copies only the episode.
     """
 
     def __init__(self, features: np.ndarray):
@@ -55,14 +59,18 @@ class ExactIndex:
 
     @property
     def columns(self) -> np.ndarray:
-        """(D, n), all features."""
-        return self._buffer[:, : self._length]
+        """(D, >= n), contiguous; beyond the n-th there may be rows of newer indexes."""
+        return self._buffer
+
+    def rows(self) -> np.ndarray:
+        """(n, D), the features."""
+        return self._buffer[:, : self._length].T
 
     def add(self, features: np.ndarray) -> ExactIndex:
         """Appends rows in place where this is the newest index on its buffer and there is room, else copies."""
         n, m = len(self), len(features)
         if self._end[0] != n or n + m > self._buffer.shape[1]:
-            return ExactIndex(np.concatenate([self.columns.T, features]))
+            return ExactIndex(np.concatenate([self.rows(), features]))
         self._buffer[:, n : n + m] = features.T
         self._end[0] = n + m
         grown = object.__new__(ExactIndex)
@@ -71,12 +79,12 @@ class ExactIndex:
 
     def remove(self, keep: np.ndarray) -> ExactIndex:
         """Copies what is kept."""
-        return ExactIndex(self.columns.T[keep])
+        return ExactIndex(self.rows()[keep])
 
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
         """Sums over columns in order, as the compiled search does, so that both agree to the last bit."""
         distances = np.zeros(len(self))
-        for column, coordinate in zip(self.columns, query, strict=True):
+        for column, coordinate in zip(self.rows().T, query, strict=True):
             difference = column - coordinate
             distances += difference * difference
         if k >= len(self):

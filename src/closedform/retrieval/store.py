@@ -164,9 +164,14 @@ class Store:
         return len(self.row_steps)
 
     @cached_property
-    def global_factor(self) -> np.ndarray:
-        """The Cholesky factor of the covariance of all features."""
-        return covariance_factor(self.index.columns.T, self.spec.regularization)
+    def _global_factor(self) -> np.ndarray:
+        return covariance_factor(self.index.rows(), self.spec.regularization)
+
+    def fixed_factor(self, metric: str) -> np.ndarray:
+        """The Cholesky factor of a metric that is the same everywhere, (D_z, D_z); empty for the local one."""
+        if metric == "local_mahalanobis":
+            return np.empty((0, 0))
+        return np.eye(len(self.feature_scale)) if metric == "euclidean" else self._global_factor
 
     def add(self, episode: Episode, episode_id: int) -> Store:
         """The store with one more episode; only the episode is indexed unless it changes the scale of features."""

@@ -1,0 +1,46 @@
+"""Training-free imitation learning: diffusion policies whose score is computed in closed form from demonstrations."""
+
+from closedform.demos.demos import Demos
+from closedform.demos.episode import Episode
+from closedform.demos.layout import Entry, Layout
+from closedform.demos.replay_buffer import read_replay_buffer
+from closedform.diffusion.denoiser import ClosedForm, Denoiser
+from closedform.diffusion.process import DDPM, Flow, Process
+from closedform.diffusion.sampler import Step, ddim, ddpm, euler
+from closedform.errors import ClosedFormError, ClosedFormWarning
+from closedform.policies.agent import Agent
+from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.config import ClosedFormConfig
+from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
+from closedform.policies.plan import Plan
+from closedform.policies.policy import Policy
+from closedform.policies.saving import load_policy
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DDPM",
+    "Agent",
+    "ClosedForm",
+    "ClosedFormConfig",
+    "ClosedFormError",
+    "ClosedFormPolicy",
+    "ClosedFormWarning",
+    "Demos",
+    "Denoiser",
+    "Entry",
+    "Episode",
+    "Flow",
+    "KernelRegressionPolicy",
+    "Layout",
+    "NearestNeighborPolicy",
+    "Plan",
+    "Policy",
+    "Process",
+    "Step",
+    "ddim",
+    "ddpm",
+    "euler",
+    "load_policy",
+    "read_replay_buffer",
+]

@@ -1,0 +1,181 @@
+"""Saving and loading policies: a folder with config.json and policy.safetensors, from which no code can run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from closedform.demos.demos import Demos
+from closedform.demos.layout import Layout
+from closedform.errors import ClosedFormError, ConfigError, LoadError
+from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
+from closedform.policies.policy import Policy
+
+FORMAT = "closedform-policy"
+FORMAT_VERSION = 1
+POLICIES: dict[str, type[Policy[Any]]] = {
+    policy.__name__: policy for policy in (ClosedFormPolicy, NearestNeighborPolicy, KernelRegressionPolicy)
+}
+
+
+def save_policy(policy: Policy[Any], folder: str | Path) -> None:
+    """Writes a policy to a folder.
+
+    The folder appears, or is replaced, only when all of it is on the disk. A crash in the moment between moving the old
+    folder away and the new one in leaves the old one beside it, where `load_policy` finds it.
+    """
+    folder = Path(folder).absolute()
+    if folder.exists() and not (folder / "config.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise LoadError(f"{folder}: expected a saved policy to replace or nothing, found something else; choose another")
+    store = policy._store
+    observations = _joined([episode.observations for episode in store.episodes])
+    actions = _joined([episode.actions for episode in store.episodes])
+    lengths = np.array([len(episode) for episode in store.episodes])
+    config = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "policy": type(policy).__name__,
+        "parameters": asdict(policy.config),
+        "observation_layout": policy.observation_layout.to_json(),
+        "action_layout": policy.action_layout.to_json(),
+        "n_episodes": len(lengths),
+        "n_steps": int(lengths.sum()),
+    }
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.new-", dir=folder.parent))
+    try:
+        save_file(
+            {"observations": observations, "actions": actions, "lengths": lengths, "episode_ids": store.episode_ids},
+            new / "policy.safetensors",
+        )
+        (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        for path in (new / "policy.safetensors", new / "config.json", new):
+            _flush(path)
+        new.chmod(0o755)  # mkdtemp's folders are for the owner alone
+        old = _old(folder)
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            folder.rename(old)
+        new.rename(folder)
+        _flush(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+
+
+def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None = None) -> Policy[Any]:
+    """Reads a policy of any class that `save` wrote.
+
+    Args:
+        folder: the folder it was saved to.
+        feature_map: the custom feature map, where it had one; functions are not saved.
+    """
+    folder = Path(folder).absolute()
+    if not folder.exists() and _old(folder).exists():
+        folder = _old(folder)
+    config = _read_config(folder)
+    arrays = _read_arrays(folder)
+    try:
+        policy_class = POLICIES[config["policy"]]
+        layouts = [Layout.from_json(config[key]) for key in ("observation_layout", "action_layout")]
+        saved_parameters = dict(config["parameters"])
+        n_episodes, n_steps = config["n_episodes"], config["n_steps"]
+        if saved_parameters.get("features") == "custom":
+            if feature_map is None:
+                raise ConfigError("the policy was saved with a custom feature map: pass it again as feature_map")
+            del saved_parameters["features"]
+        parameters = policy_class._make_config("default", None, feature_map, saved_parameters)
+    except ConfigError as error:
+        raise LoadError(f"{folder / 'config.json'}: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise LoadError(f"{folder / 'config.json'}: expected a configuration of format {FORMAT_VERSION}, {error!r}") from error
+    lengths, episode_ids = arrays["lengths"], arrays["episode_ids"]
+    expected = {
+        "observations": (n_steps, layouts[0].width),
+        "actions": (n_steps, layouts[1].width),
+        "lengths": (n_episodes,),
+        "episode_ids": (n_episodes,),
+    }
+    for name, shape in expected.items():
+        if arrays[name].shape != shape:
+            raise LoadError(
+                f"{folder / 'policy.safetensors'}: expected {name} of shape {shape} as config.json says, "
+                f"found {arrays[name].shape}"
+            )
+    if np.any(lengths < 0) or lengths.sum() != n_steps or np.any(np.diff(episode_ids) <= 0):
+        raise LoadError(f"{folder / 'policy.safetensors'}: expected episode lengths that add up to {n_steps} and rising ids")
+    ends = np.cumsum(lengths)
+    pairs = [
+        (arrays["observations"][end - length : end], arrays["actions"][end - length : end])
+        for end, length in zip(ends, lengths, strict=True)
+    ]
+    try:
+        demos = Demos(pairs, *layouts)
+        policy = object.__new__(policy_class)
+        policy._build(demos.episodes, episode_ids, *layouts, parameters, feature_map)
+    except ClosedFormError as error:
+        raise LoadError(f"{folder}: {error}") from error
+    return policy
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.ascontiguousarray(np.concatenate(arrays))
+
+
+def _old(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old")
+
+
+def _flush(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise LoadError(f"{folder}: expected a saved policy, found no config.json in it") from error
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{path}: expected JSON, found {error}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise LoadError(f"{path}: expected format {FORMAT!r}; this is not a policy that closedform saved")
+    version = config.get("format_version")
+    if version != FORMAT_VERSION:
+        raise LoadError(
+            f"{path}: expected format version {FORMAT_VERSION}, found {version!r}; "
+            "a newer version of closedform wrote it, and reading it needs that version"
+        )
+    return config
+
+
+def _read_arrays(folder: Path) -> dict[str, np.ndarray]:
+    path = folder / "policy.safetensors"
+    try:
+        arrays = load_file(path)
+    except FileNotFoundError as error:
+        raise LoadError(f"{folder}: expected policy.safetensors beside config.json, found none") from error
+    except (OSError, SafetensorError, ValueError) as error:
+        raise LoadError(f"{path}: expected a whole safetensors file, found {error}") from error
+    names = {"observations", "actions", "lengths", "episode_ids"}
+    if set(arrays) != names:
+        raise LoadError(f"{path}: expected the arrays {', '.join(sorted(names))}, found {', '.join(sorted(arrays))}")
+    return arrays

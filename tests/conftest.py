@@ -1,0 +1,68 @@
+"""Fixtures that many tests share."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import closedform
+from closedform import Demos, Layout
+from closedform.demos.catalogue import PUSHT_FILE, cache_folder, load_pusht
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+KERNELS = Path(closedform.__file__).parent / "kernels"
+
+
+def pytest_configure(config):
+    """Uses the data beside the checkout, and drops compiled code older than any kernel's source.
+
+    numba notices a change in the file of a function, but not in the files of the functions it calls.
+    """
+    if DATA.parent.exists():
+        os.environ.setdefault("CLOSEDFORM_DATA", str(DATA))
+    newest = max(path.stat().st_mtime for path in KERNELS.glob("*.py"))
+    for path in KERNELS.glob("__pycache__/*.nb[ic]"):
+        if path.stat().st_mtime < newest:
+            path.unlink()
+
+
+@pytest.fixture(scope="session")
+def pusht() -> Demos:
+    """The real Push-T demonstrations."""
+    if not DATA.parent.exists() and not (cache_folder() / PUSHT_FILE).exists():
+        pytest.skip(f"there are no demonstrations here: put {PUSHT_FILE} into the folder CLOSEDFORM_DATA")
+    return load_pusht()
+
+
+@pytest.fixture(params=["compiled", "reference"])
+def both_ways(request, monkeypatch) -> str:
+    """Runs a test on the kernels and on the reference mathematics."""
+    monkeypatch.setenv("CLOSEDFORM_DISABLE_KERNELS", "0" if request.param == "compiled" else "1")
+    return request.param
+
+
+PLANAR_OBSERVATIONS = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle"))
+PLANAR_ACTIONS = Layout.of(("hand", "position", 2))
+
+
+def planar_demos(rng: np.random.Generator, n_episodes: int = 6, n_steps: int = 30) -> Demos:
+    """A hand that circles around a block which lies still at another place and angle in each episode."""
+    episodes = []
+    for _ in range(n_episodes):
+        position, angle = rng.uniform(-1, 1, 2), rng.uniform(-np.pi, np.pi)
+        around = angle + np.linspace(0, 3, n_steps + 1) + rng.normal(scale=0.02, size=n_steps + 1)
+        hand = position + 0.3 * np.stack([np.cos(around), np.sin(around)], 1)
+        block = np.broadcast_to([*position, angle], (n_steps, 3))
+        episodes.append((np.concatenate([hand[:-1], block], 1), hand[1:]))
+    return Demos(episodes, PLANAR_OBSERVATIONS, PLANAR_ACTIONS)
+
+
+def random_demos(rng: np.random.Generator, n_episodes: int, n_steps: int, d_o: int, d_a: int) -> Demos:
+    """Random walks with actions that depend on the observation."""
+    episodes = []
+    mix = rng.normal(size=(d_o, d_a))
+    for _ in range(n_episodes):
+        observations = np.cumsum(rng.normal(scale=0.2, size=(n_steps, d_o)), axis=0)
+        episodes.append((observations, np.sin(observations @ mix) + rng.normal(scale=0.1, size=(n_steps, d_a))))
+    return Demos(episodes)

@@ -1,0 +1,78 @@
+"""Frames carry chunks over, and agreement finds the frame in which demonstrations are the same."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from closedform import ClosedFormError, Layout
+from closedform.demos.encoding import Encoding
+from closedform.kernels.carry import carry_chunk, find_voters
+from closedform.retrieval.frame import N_AGREEING, BodyPoses, frame_axes, into_frame, out_of_frame, voters
+
+PLANAR = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle"))
+SPATIAL = Layout.of(("hand", "position", 3), ("hand", "quaternion"), ("can", "position", 3), ("can", "rotation6d"))
+PLANAR_ACTION = Layout.of(("hand", "position", 2), ("hand", "angle"), ("hand", "vector", 2), (None, "binary"))
+SPATIAL_ACTION = Layout.of(("hand", "position", 3), ("hand", "rotation6d"), (None, "binary"))
+
+
+def observations_of(layout, rng, n):
+    values = rng.normal(size=(n, layout.width))
+    for entry, columns in layout.slices():
+        if entry.kind == "quaternion":
+            values[:, columns] /= np.linalg.norm(values[:, columns], axis=1, keepdims=True)
+        elif entry.kind == "rotation6d":
+            values[:, columns] = Encoding(Layout.of(("a", "rotation6d"))).decode(values[:, columns])
+    return values
+
+
+@pytest.mark.parametrize(("layout", "action_layout"), [(PLANAR, PLANAR_ACTION), (SPATIAL, SPATIAL_ACTION)])
+def test_leaving_a_frame_undoes_entering_it_and_kernels_enter_alike(layout, action_layout):
+    rng = np.random.default_rng(0)
+    encoding = Encoding(action_layout)
+    poses_of = BodyPoses(layout, encoding.dimension)
+    poses = poses_of(observations_of(layout, rng, 6))
+    chunks = encoding.encode(observations_of(action_layout, rng, 6 * 4)).reshape(6, 4, -1)
+    blocks = np.array([(b.start, b.size, b.turns, b.moves) for b in encoding.blocks], np.int64)
+    offset, scale = rng.normal(size=encoding.width), rng.uniform(0.5, 2, size=encoding.width)
+    names = []
+    for frame in poses_of.frames():
+        names.append(frame.name)
+        axes = frame_axes(frame, poses, poses_of.dimension)
+        inside = into_frame(chunks, encoding.blocks, *axes)
+        np.testing.assert_allclose(out_of_frame(inside, encoding.blocks, *axes), chunks, atol=1e-12)
+        for i in range(6):
+            carried = np.empty(4 * encoding.width)
+            rotation = np.empty((poses_of.dimension, poses_of.dimension))
+            carry_chunk(
+                chunks.reshape(24, -1), 4 * i, 4, blocks, np.array([frame.body, frame.turns]), poses[i], rotation,
+                offset, scale, carried,
+            )  # fmt: skip
+            np.testing.assert_allclose(carried, ((inside[i] - offset) * scale).ravel(), atol=1e-12)
+    expected = ["world", "hand", "block", "block.position"]
+    assert names == (expected if layout is PLANAR else ["world", "hand", "hand.position", "can", "can.position"])
+
+
+def test_frames_are_selected_by_name():
+    poses = BodyPoses(PLANAR, 2)
+    assert [frame.name for frame in poses.select("block, world")] == ["block", "world"]
+    with pytest.raises(ClosedFormError, match="no frame 'lid': expected 'auto' or some of world, hand, block"):
+        poses.select("lid")
+
+
+def test_without_moving_entries_there_is_only_the_world():
+    assert [frame.name for frame in BodyPoses(PLANAR, Encoding(Layout.plain(2)).dimension).frames()] == ["world"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=60))
+def test_voters_are_the_nearest_of_each_episode(neighbours):
+    squared, episodes = (np.array(values) for values in zip(*neighbours, strict=True))
+    chosen = voters(squared.astype(float), episodes)
+    if len(set(episodes)) > 1:
+        assert len(set(episodes[chosen])) == len(chosen) == min(N_AGREEING, len(set(episodes)))
+        for voter in chosen:
+            assert squared[voter] == squared[episodes == episodes[voter]].min()
+    assert (np.diff(squared[chosen]) >= 0).all()
+    compiled = np.empty(N_AGREEING, np.int64)
+    count = find_voters(np.arange(len(squared)), squared.astype(float), episodes, compiled)
+    np.testing.assert_array_equal(compiled[:count], chosen)

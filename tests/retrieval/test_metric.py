@@ -1,0 +1,48 @@
+"""Metrics measure what they say and stay finite in degenerate neighbourhoods."""
+
+import numpy as np
+import pytest
+
+from closedform.kernels.search import retrieve
+from closedform.retrieval.index import ExactIndex
+from closedform.retrieval.metric import METRICS, covariance_factor, squared_distances
+
+
+def test_mahalanobis_distance_is_the_textbooks():
+    rng = np.random.default_rng(0)
+    features, query = rng.normal(size=(40, 3)) @ rng.normal(size=(3, 3)), rng.normal(size=3)
+    covariance = np.cov(features.T) + 1e-4 * np.eye(3)
+    differences = features - query
+    expected = np.einsum("ia,ab,ib->i", differences, np.linalg.inv(covariance), differences)
+    np.testing.assert_allclose(squared_distances(features, query, covariance_factor(features, 1e-4)), expected)
+
+
+def test_an_affine_change_of_units_changes_no_distance():
+    rng = np.random.default_rng(1)
+    features, query, change = rng.normal(size=(40, 3)), rng.normal(size=3), rng.normal(size=(3, 3))
+    before = squared_distances(features, query, covariance_factor(features, 1e-14))
+    after = squared_distances(features @ change, query @ change, covariance_factor(features @ change, 1e-14))
+    np.testing.assert_allclose(after, before, rtol=1e-6)
+
+
+DEGENERATE = {
+    "one point": np.ones((1, 4)),
+    "repeated points": np.ones((30, 4)),
+    "constant entries": np.concatenate([np.random.default_rng(2).normal(size=(30, 2)), np.ones((30, 2))], 1),
+    "fewer points than entries": np.random.default_rng(3).normal(size=(3, 4)),
+    "entries that are copies": np.repeat(np.random.default_rng(4).normal(size=(30, 1)), 4, axis=1),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+@pytest.mark.parametrize("metric", METRICS)
+def test_degenerate_neighbourhoods_stay_finite(name, metric):
+    features = DEGENERATE[name]
+    query = np.array([1.0, 0.5, -2.0, 1.0])
+    factor = np.eye(4) if metric == "euclidean" else covariance_factor(features, 1e-4)
+    expected = squared_distances(features, query, factor)
+    assert np.isfinite(expected).all()
+    index = ExactIndex(features)
+    fixed = np.empty((0, 0)) if metric == "local_mahalanobis" else factor
+    _, compiled = retrieve(index.columns, len(features), query, len(features), fixed, 1e-4)
+    np.testing.assert_allclose(compiled, expected, rtol=1e-6)
