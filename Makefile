@@ -3,6 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand in for a user's downloads
+export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
+endif
+
 .PHONY: demo test test-reference lint bench clean
 
 demo: .venv/.demo

@@ -11,7 +11,7 @@ from closedform.demos.chunks import cut
 
 def episode_of(n_steps):
     steps = np.arange(n_steps, dtype=float)[:, None]
-    return Episode(steps + [0, 100], 10 * steps + [0, 1000])
+    return Episode(steps + np.array([0, 100]), 10 * steps + np.array([0, 1000]))
 
 
 @given(st.integers(1, 20), st.integers(1, 5), st.integers(1, 6))
@@ -21,9 +21,7 @@ def test_windows_are_the_papers(n_steps, n_obs_steps, n_action_steps):
     assert chunks.steps.tolist() == list(range(n_obs_steps - 1, n_steps - n_action_steps + 1))
     for window, t in zip(chunks.observations, chunks.steps, strict=True):
         np.testing.assert_array_equal(window, episode.observations[t - n_obs_steps + 1 : t + 1])
-        np.testing.assert_array_equal(
-            chunks.actions[t : t + n_action_steps], episode.actions[t : t + n_action_steps]
-        )
+        np.testing.assert_array_equal(chunks.actions[t : t + n_action_steps], episode.actions[t : t + n_action_steps])
 
 
 @given(st.integers(1, 20), st.integers(1, 5), st.integers(1, 6))
@@ -40,7 +38,7 @@ def test_padding_repeats_both_ends(n_steps, n_obs_steps, n_action_steps):
 
 def test_displacements_are_continued_with_rest():
     layout = Layout.of(("hand", "vector", 2), (None, "binary"))
-    episode = Episode(np.zeros((2, 1)), [[1.0, 2.0, 1.0], [3.0, 4.0, 1.0]])
+    episode = Episode(np.zeros((2, 1)), np.array([[1.0, 2.0, 1.0], [3.0, 4.0, 1.0]]))
     chunks = cut(episode, 1, 3, padding=True, action_layout=layout)
     np.testing.assert_array_equal(chunks.actions[2:], [[0, 0, 1], [0, 0, 1]])
 

@@ -69,7 +69,7 @@ def test_quaternions_must_have_unit_length():
     observations = np.tile([0.0, 0.0, 0.0, 1.0], (4, 1))
     Demos([(observations, np.zeros((4, 1)))], layout)
     observations[2] = 0
-    with pytest.raises(ClosedFormError, match="unit length at entry 0 .* found length 0 at step 2"):
+    with pytest.raises(ClosedFormError, match=r"unit length at entry 0 .* found length 0 at step 2"):
         Demos([(observations, np.zeros((4, 1)))], layout)
 
 

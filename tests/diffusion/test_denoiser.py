@@ -118,7 +118,9 @@ def test_the_same_lines_run_on_torch(dtype):
     actions, log_weights = (array.astype(dtype) for array in problem(rng))
     perturbations, samples = (rng.normal(size=(n, 4)).astype(dtype) for n in (5, 3))
     with_numpy = ClosedForm(Flow(), actions, log_weights, perturbations)(samples, 0.3)
-    with_torch = ClosedForm(Flow(), *map(torch.tensor, (actions, log_weights, perturbations)))(torch.tensor(samples), 0.3)
+    with_torch = ClosedForm(Flow(), *map(torch.tensor, (actions, log_weights, perturbations)))(
+        torch.tensor(samples), 0.3
+    )
     assert with_torch.dtype == getattr(torch, dtype)
     np.testing.assert_allclose(with_torch.numpy(), with_numpy, rtol=1e-4 if dtype == "float32" else 1e-12)
 

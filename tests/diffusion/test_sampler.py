@@ -1,6 +1,7 @@
 """Properties of the samplers."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def test_callback_sees_every_step(sampler, process, extra):
     assert [step.index for step in steps] == list(range(10))
     np.testing.assert_array_equal(steps[0].sample, noise)
     np.testing.assert_array_equal(steps[-1].next_sample, chunks)
-    for step, following in zip(steps[:-1], steps[1:], strict=True):
+    for step, following in pairwise(steps):
         np.testing.assert_array_equal(step.next_sample, following.sample)
 
 

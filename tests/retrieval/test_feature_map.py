@@ -23,7 +23,9 @@ def distances(z):
 
 def test_identity_is_the_observation():
     windows = np.random.default_rng(0).normal(size=(5, 2, 3))
-    np.testing.assert_array_equal(features(make_feature_map("identity", Layout.plain(3), 1), windows), windows.reshape(5, 6))
+    np.testing.assert_array_equal(
+        features(make_feature_map("identity", Layout.plain(3), 1), windows), windows.reshape(5, 6)
+    )
 
 
 def test_scaled_entries_fill_minus_one_to_one_and_constants_do_no_harm():
@@ -62,7 +64,9 @@ def test_a_spatial_motion_of_the_scene_changes_no_distance():
     quaternions = rng.normal(size=(40, 4))
     quaternions /= np.linalg.norm(quaternions, axis=1, keepdims=True)
     windows = np.concatenate([rng.normal(size=(40, 3)), quaternions], 1)[:, None]
-    turn = rotation_matrix(columns_of_quaternion(np.array([0.1, -0.3, 0.5, 0.8]) / np.linalg.norm([0.1, -0.3, 0.5, 0.8])))
+    turn = rotation_matrix(
+        columns_of_quaternion(np.array([0.1, -0.3, 0.5, 0.8]) / np.linalg.norm([0.1, -0.3, 0.5, 0.8]))
+    )
     moved = windows.copy()
     moved[:, 0, :3] = windows[:, 0, :3] @ turn.T + [1.0, 2.0, 3.0]
     moved[:, 0, 3:] = -quaternion_of(turn @ rotation_matrix(columns_of_quaternion(quaternions)))
@@ -80,7 +84,9 @@ def test_a_function_and_a_torch_module_can_be_feature_maps():
 
     observation = demos[0].observations[3]
     for map_a, map_b in ((module, function), (lambda o: o[:, :2], lambda o: o[:, 1::-1])):
-        a, b = (ClosedFormPolicy(demos, feature_map=m, n_action_steps=4).plan(observation, seed=0) for m in (map_a, map_b))
+        a, b = (
+            ClosedFormPolicy(demos, feature_map=m, n_action_steps=4).plan(observation, seed=0) for m in (map_a, map_b)
+        )
         np.testing.assert_allclose(a.actions, b.actions, atol=1e-4)
 
 

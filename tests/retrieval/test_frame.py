@@ -23,6 +23,8 @@ def observations_of(layout, rng, n):
             values[:, columns] /= np.linalg.norm(values[:, columns], axis=1, keepdims=True)
         elif entry.kind == "rotation6d":
             values[:, columns] = Encoding(Layout.of(("a", "rotation6d"))).decode(values[:, columns])
+        elif entry.kind == "binary":
+            values[:, columns] = np.sign(values[:, columns])
     return values
 
 

@@ -65,6 +65,6 @@ def too_short(lengths: list[int], n_obs_steps: int, n_action_steps: int) -> Data
     needed = window_length(n_obs_steps, n_action_steps, padding=False)
     return DataError(
         f"every episode is shorter than one window: expected at least {needed} steps (n_obs_steps + n_action_steps - 1 "
-        f"= {n_obs_steps} + {n_action_steps} - 1), found at most {max(lengths)}; record longer episodes, ask for shorter "
-        "chunks, or set padding=True"
+        f"= {n_obs_steps} + {n_action_steps} - 1), found at most {max(lengths)}; record longer episodes, ask for "
+        "shorter chunks, or set padding=True"
     )

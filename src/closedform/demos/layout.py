@@ -52,7 +52,9 @@ class Entry:
 
     def __post_init__(self):
         if self.kind not in get_args(Kind):
-            raise ConfigError(f"layout entry of unknown kind {self.kind!r}: expected one of {', '.join(get_args(Kind))}")
+            raise ConfigError(
+                f"layout entry of unknown kind {self.kind!r}: expected one of {', '.join(get_args(Kind))}"
+            )
         sizes = SIZES.get(self.kind)
         if sizes is not None and self.size not in sizes:
             expected = " or ".join(map(str, sizes))

@@ -135,7 +135,9 @@ class DDPM(Process):
         """Levels spread evenly from the noisiest to 0."""
         _check_steps(n_steps)
         if n_steps > self.n_steps:
-            raise ConfigError(f"a DDPM process of {self.n_steps} levels has no {n_steps} steps; ask for at most as many")
+            raise ConfigError(
+                f"a DDPM process of {self.n_steps} levels has no {n_steps} steps; ask for at most as many"
+            )
         return [float(round(self.n_steps * j / n_steps)) for j in range(n_steps, -1, -1)]
 
     def velocity_weights(self, s: float) -> tuple[float, float]:

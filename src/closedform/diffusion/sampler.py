@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,9 @@ def euler(
     return _run(denoiser, noise, step_weights(euler, process, n_steps), callback)
 
 
-def ddim(denoiser: Denoiser, process: Process, noise: Array, *, n_steps: int, callback: Callback | None = None) -> Array:
+def ddim(
+    denoiser: Denoiser, process: Process, noise: Array, *, n_steps: int, callback: Callback | None = None
+) -> Array:
     """The deterministic sampler of Song et al.: keep the estimated noise, lower its level.
 
     `n_steps` may be smaller than the number of levels of a DDPM process.
@@ -87,12 +90,12 @@ class StepWeights:
 
 
 def step_weights(sampler: Callable[..., Array], process: Process, n_steps: int) -> list[StepWeights]:
-    """The steps of `euler`, `ddim` or `ddpm` on a process; all three are linear in the sample and its denoised chunk."""
+    """The steps of `euler`, `ddim` or `ddpm` on a process; each is linear in the sample and its denoised chunk."""
     if sampler is euler and not isinstance(process, Flow):
         raise ConfigError("the sampler 'euler' integrates the flow ODE: use it with the process 'flow', or use 'ddim'")
     times = process.times(n_steps)
     steps = []
-    for s, s_next in zip(times[:-1], times[1:], strict=True):
+    for s, s_next in pairwise(times):
         gain, noise = process.gain(s), process.noise(s)
         gain_next, noise_next = process.gain(s_next), process.noise(s_next)
         spread = 0.0

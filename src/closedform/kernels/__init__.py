@@ -1,8 +1,33 @@
 """The same mathematics fused for speed; `CLOSEDFORM_DISABLE_KERNELS=1` turns it off."""
 
+from __future__ import annotations
+
+import contextlib
+import logging
 import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+PATIENCE = 2.0  # seconds of silence while code is compiled
 
 
 def enabled() -> bool:
     """Whether plans may use compiled code."""
     return os.environ.get("CLOSEDFORM_DISABLE_KERNELS", "") in ("", "0")
+
+
+@contextlib.contextmanager
+def announced(kernel: Any) -> Iterator[None]:
+    """Says what takes so long, where the call of a kernel has to wait for the compiler."""
+    if kernel.overloads:  # it was compiled or read from disk before
+        yield
+        return
+    message = "compiling the planner for this processor; it is kept on disk, so this happens once"
+    timer = threading.Timer(PATIENCE, logging.getLogger("closedform").warning, [message])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -131,7 +131,16 @@ def choose_frame(
         for v in range(count):
             row = rows[voters[v]]
             carry_chunk(
-                actions, starts[row], n_action_steps, blocks, frames[f], poses[row], rotation, offset[f], scale[f], chunks[v]
+                actions,
+                starts[row],
+                n_action_steps,
+                blocks,
+                frames[f],
+                poses[row],
+                rotation,
+                offset[f],
+                scale[f],
+                chunks[v],
             )
         variance = 0.0
         for c in range(chunks.shape[1]):

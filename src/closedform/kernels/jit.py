@@ -37,11 +37,13 @@ def jit(*, reorder: bool = False, inline: bool = False) -> Callable[[Callable[..
     return decorate
 
 
-@intrinsic
-def float32_of_bits(typing_context: Any, bits: Any) -> Any:
+def _float32_of_bits(typing_context: Any, bits: Any) -> Any:
     """Reads the 32 bits of an integer as a float."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return types.float32(types.int32), generate
+
+
+float32_of_bits: Any = intrinsic(_float32_of_bits)

@@ -242,9 +242,7 @@ def diffuse(neighbour_log_weights, chunks, reach, steps, perturbations, directio
             if needed > reach[0]:
                 reach[0] = 1.5 * needed
                 return False
-        leader = active[
-            average(logits, largest, active, n_active, offsets, totals, weights, mean_weights, denoised)
-        ]
+        leader = active[average(logits, largest, active, n_active, offsets, totals, weights, mean_weights, denoised)]
         lead = log_weights[leader] + slope * products[leader] - half * lengths[leader] * lengths[leader]
         if lead > RECENTRE:
             recentre = True

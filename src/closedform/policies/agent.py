@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closedform.demos.episode import real_array
+from closedform.errors import DataError
 from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 class Agent:
     """Runs a policy in a control loop: history of observations, receding horizon, loop memory and randomness.
 
-    An agent belongs to one thread; many agents may share a policy.
+    An agent belongs to one thread; many agents may share a policy. Making one plans once, so that compiled code is
+    loaded before the robot moves.
 
         agent = policy.agent(seed=0)
         while not done:
@@ -31,6 +33,7 @@ class Agent:
     def __init__(self, policy: Policy[Any], seed: Seed = None):
         self.policy = policy
         self._rng = np.random.default_rng(seed)
+        policy.warm_up()
         self.reset()
 
     def reset(self, seed: Seed = None) -> None:
@@ -53,16 +56,17 @@ class Agent:
     def plan(self, observation: Any) -> Plan:
         """Plans now; the next `n_execute` calls of `act` execute it."""
         self._observe(observation)
-        plan, store = self.policy.plan_with_store(
-            np.stack(self._history), seed=self._rng, penalty=self._memory.penalty
-        )
+        plan, store = self.policy.plan_with_store(np.stack(self._history), seed=self._rng, penalty=self._memory.penalty)
         self._memory.remember(plan, store)
         self._queue = deque(plan.actions[: self.policy.config.n_execute])
         self.last_plan = plan
         return plan
 
     def _observe(self, observation: Any) -> None:
-        observation = self.policy.check_observations(real_array(observation, "an observation")[None])[0].copy()
+        observation = real_array(observation, "an observation")
+        if observation.ndim != 1:
+            raise DataError(f"expected one observation, (D_o,), found shape {observation.shape}")
+        observation = self.policy.check_observations(observation[None])[0].copy()
         if not self._history:
             self._history.extend([observation] * self.policy.config.n_obs_steps)
         else:

@@ -6,6 +6,7 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,9 +35,7 @@ class ClosedFormPolicy(Policy[ClosedFormConfig]):
 
     config_class: ClassVar[type[PolicyConfig]] = ClosedFormConfig
 
-    def denoiser(
-        self, observation: Any, *, seed: Seed = None, frame: str | None = None
-    ) -> ClosedForm:
+    def denoiser(self, observation: Any, *, seed: Seed = None, frame: str | None = None) -> ClosedForm:
         """The closed-form denoiser for one observation, on normalised chunks in a frame (by default the best one).
 
         It is what `diffusion.sampler` runs, for pictures of the sampling and for editing other policies.
@@ -159,12 +158,13 @@ class ClosedFormPolicy(Policy[ClosedFormConfig]):
             )
 
         n_threads = min(_n_cores(), len(queries) // BATCH_PER_THREAD)
-        if n_threads < 2:
-            run(slice(None))
+        if n_threads < 2 or not plan_batch.overloads:  # compiling in several threads at once would only take longer
+            with kernels.announced(plan_batch):
+                run(slice(None))
         else:
             bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
             with ThreadPoolExecutor(n_threads) as pool:
-                list(pool.map(run, [slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]))
+                list(pool.map(run, [slice(a, b) for a, b in pairwise(bounds)]))
         return made
 
     @cached_property
@@ -196,7 +196,7 @@ class ClosedFormPolicy(Policy[ClosedFormConfig]):
         return self.config.n_action_steps * store.spec.encoding.width
 
     def _perturbations(self, rng: np.random.Generator, store: Store) -> np.ndarray:
-        """(M, N_a * D) draws of N(0, tau^2 I), shared by all steps and samples of a plan; one zero without smoothing."""
+        """(M, N_a * D) draws of N(0, tau^2 I), the same for all steps and samples; one zero without smoothing."""
         if not self.config.tau:
             return np.zeros((1, self._chunk_size(store)))
         return self.config.tau * rng.standard_normal((self.config.n_perturbations, self._chunk_size(store)))

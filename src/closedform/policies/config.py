@@ -94,7 +94,7 @@ class KernelConfig(PolicyConfig):
     """Parameters of policies that weigh neighbours with the observation kernel."""
 
     bandwidth: float = 0.09
-    """h sqrt(D_z), as the paper's tables report it: the kernel's h in units of the metric, for any width of features."""
+    """h sqrt(D_z), as the paper's tables report it, h being in units of the metric: fit for any width."""
 
     PAPER: ClassVar[dict[str, Any]] = {**PolicyConfig.PAPER, "bandwidth": 0.09}
 

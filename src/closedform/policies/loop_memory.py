@@ -22,7 +22,7 @@ class LoopMemory:
     w_i(p) being its weight in plan p, shared with the two windows before and after it, which are nearly the same
     window. It then counts as further away than it is, d_i^2 + m^2 v_i: a window that just made the whole plan recedes
     to at least m in the units of the metric, where 1 is one standard deviation of the neighbourhood. So the next-best
-    demonstration takes over if it is about as near, and where nothing else is near the same one may still be used again.
+    demonstration takes over if it is about as near, and where nothing else is near the same one may be used again.
     `loop_memory`, m, is the only parameter; 0 is the paper's policy.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -75,5 +75,3 @@ class KernelRegressionPolicy(_WeightedAverage[KernelConfig]):
         h = self.config.bandwidth / math.sqrt(n_features)
         weights = np.exp(-(squared_distances - squared_distances.min()) / (2 * h * h))
         return weights / weights.sum()
-
-

@@ -131,7 +131,7 @@ class Policy(ABC, Generic[ConfigT]):
         self._store = Store.build(spec, episodes, episode_ids)
         if config.n_neighbors is not None and config.n_neighbors > len(self._store):
             warnings.warn(
-                f"n_neighbors is {config.n_neighbors}, but the demonstrations have {len(self._store)} windows: using all",
+                f"n_neighbors is {config.n_neighbors}, but there are only {len(self._store)} windows: using all",
                 ClosedFormWarning,
                 stacklevel=3,
             )
@@ -172,6 +172,11 @@ class Policy(ABC, Generic[ConfigT]):
         """Removes an episode; plans are then as if it had never been there."""
         with self._lock:
             self._store = self._store.remove(episode_id)
+
+    def warm_up(self) -> None:
+        """Plans once and throws the plan away, so that the next one is as fast as any."""
+        episode = next(episode for episode in self._store.episodes if len(episode))
+        self.plan(episode.observations[0], seed=0)
 
     def agent(self, seed: Seed = None) -> Agent:
         """An agent to run one episode at a time, with its own randomness."""
@@ -277,18 +282,15 @@ class Policy(ABC, Generic[ConfigT]):
         size, n_samples, _ = made.chunks.shape
         chunks = made.chunks.reshape(size, n_samples * self.config.n_action_steps, spec.encoding.width)
         encoded = chunks / scaling.scale[made.frames, None] + scaling.offset[made.frames, None]
-        poses = spec.body_poses(windows[:, -1])
         for index in set(made.frames.tolist()):
             frame = spec.selected_frames[index]
             if frame.body >= 0:
                 chosen = made.frames == index
-                axes = frame_axes(frame, poses[chosen], spec.body_poses.dimension)
+                axes = frame_axes(frame, spec.body_poses(windows[chosen, -1]), spec.body_poses.dimension)
                 encoded[chosen] = out_of_frame(encoded[chosen], spec.encoding.blocks, *axes)
         actions = spec.encoding.decode(encoded)
-        for entry, columns in spec.action_layout.slices():
-            if entry.kind == "binary":
-                low, high = store.binary_values(columns)
-                actions[..., columns] = np.where(actions[..., columns] * 2 > low + high, high, low)
+        for columns, low, high in store.binary_values:
+            actions[..., columns] = np.where(actions[..., columns] * 2 > low + high, high, low)
         return actions.reshape(size, n_samples, self.config.n_action_steps, spec.action_layout.width)
 
     def save(self, folder: Any) -> None:

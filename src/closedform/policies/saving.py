@@ -37,7 +37,9 @@ def save_policy(policy: Policy[Any], folder: str | Path) -> None:
     """
     folder = Path(folder).absolute()
     if folder.exists() and not (folder / "config.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise LoadError(f"{folder}: expected a saved policy to replace or nothing, found something else; choose another")
+        raise LoadError(
+            f"{folder}: expected a saved policy to replace or nothing, found something else; choose another"
+        )
     store = policy._store
     observations = _joined([episode.observations for episode in store.episodes])
     actions = _joined([episode.actions for episode in store.episodes])
@@ -100,7 +102,9 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
     except ConfigError as error:
         raise LoadError(f"{folder / 'config.json'}: {error}") from error
     except (KeyError, TypeError, AttributeError) as error:
-        raise LoadError(f"{folder / 'config.json'}: expected a configuration of format {FORMAT_VERSION}, {error!r}") from error
+        raise LoadError(
+            f"{folder / 'config.json'}: expected a configuration of format {FORMAT_VERSION}, {error!r}"
+        ) from error
     lengths, episode_ids = arrays["lengths"], arrays["episode_ids"]
     expected = {
         "observations": (n_steps, layouts[0].width),
@@ -115,7 +119,9 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
                 f"found {arrays[name].shape}"
             )
     if np.any(lengths < 0) or lengths.sum() != n_steps or np.any(np.diff(episode_ids) <= 0):
-        raise LoadError(f"{folder / 'policy.safetensors'}: expected episode lengths that add up to {n_steps} and rising ids")
+        raise LoadError(
+            f"{folder / 'policy.safetensors'}: expected episode lengths that add up to {n_steps} and rising ids"
+        )
     ends = np.cumsum(lengths)
     pairs = [
         (arrays["observations"][end - length : end], arrays["actions"][end - length : end])
@@ -124,7 +130,7 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
     try:
         demos = Demos(pairs, *layouts)
         policy = object.__new__(policy_class)
-        policy._build(demos.episodes, episode_ids, *layouts, parameters, feature_map)
+        policy._build(demos.episodes, episode_ids, layouts[0], layouts[1], parameters, feature_map)
     except ClosedFormError as error:
         raise LoadError(f"{folder}: {error}") from error
     return policy

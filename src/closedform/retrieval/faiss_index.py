@@ -77,6 +77,8 @@ class FaissIndex:
         """The rows found near the query, at most k, in ascending order."""
         with self._lock:
             extra = self._faiss.ntotal - len(self)  # rows added since, which this index does not have
-            _, rows = self._faiss.search(np.ascontiguousarray(query[None], np.float32), min(k + extra, self._faiss.ntotal))
+            _, rows = self._faiss.search(
+                np.ascontiguousarray(query[None], np.float32), min(k + extra, self._faiss.ntotal)
+            )
         rows = rows[0]
         return np.sort(rows[(rows >= 0) & (rows < len(self))][:k])

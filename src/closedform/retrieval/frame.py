@@ -112,9 +112,7 @@ def frame_axes(frame: Frame, poses: np.ndarray, dimension: int) -> tuple[np.ndar
     return rotation, pose[:, :d]
 
 
-def into_frame(
-    encoded: np.ndarray, blocks: tuple[Block, ...], rotation: np.ndarray, origin: np.ndarray
-) -> np.ndarray:
+def into_frame(encoded: np.ndarray, blocks: tuple[Block, ...], rotation: np.ndarray, origin: np.ndarray) -> np.ndarray:
     """Expresses encoded actions in a frame. (n, T, D), (n, d, d), (n, d) -> (n, T, D)."""
     result = encoded.copy()
     for block in blocks:

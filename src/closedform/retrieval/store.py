@@ -141,7 +141,7 @@ class Store:
             raise too_short([len(episode) for episode in episodes], spec.n_obs_steps, spec.n_action_steps)
         offset, scale = spec.feature_map.scaling(rows.feature_statistics)
         features = (rows.lifted - offset) * scale
-        return cls(
+        store = cls(
             spec=spec,
             episodes=tuple(episodes),
             episode_ids=np.asarray(episode_ids, np.int64),
@@ -159,6 +159,7 @@ class Store:
             feature_scale=scale,
             scaling=_action_scaling(spec, rows.action_statistics),
         )
+        return _check_binary(store)
 
     def __len__(self) -> int:
         return len(self.row_steps)
@@ -187,7 +188,7 @@ class Store:
         if not (np.array_equal(offset, self.feature_offset) and np.array_equal(scale, self.feature_scale)):
             return Store.build(self.spec, episodes, episode_ids)
         counts, lengths = np.append(self.counts, rows.counts), np.append(self.lengths, rows.lengths)
-        return replace(
+        grown = replace(
             self,
             episodes=episodes,
             episode_ids=episode_ids,
@@ -203,6 +204,7 @@ class Store:
             action_statistics=action_statistics,
             scaling=scaling,
         )
+        return _check_binary(grown)
 
     def remove(self, episode_id: int) -> Store:
         """The store without an episode, exactly as if it had never been added."""
@@ -239,11 +241,15 @@ class Store:
             scaling=_action_scaling(self.spec, action_statistics),
         )
 
-    def binary_values(self, columns: slice) -> tuple[np.ndarray, np.ndarray]:
-        """The two values that each binary number of an action takes, in those columns of the action layout."""
-        low = np.min([episode.actions[:, columns].min(0) for episode in self.episodes if len(episode)], axis=0)
-        high = np.max([episode.actions[:, columns].max(0) for episode in self.episodes if len(episode)], axis=0)
-        return low, high
+    @cached_property
+    def binary_values(self) -> list[tuple[slice, np.ndarray, np.ndarray]]:
+        """The columns of each binary entry of an action, and the two values that each of its numbers takes."""
+        values = []
+        for entry, columns in self.spec.action_layout.slices():
+            if entry.kind == "binary":
+                actions = np.concatenate([episode.actions[:, columns] for episode in self.episodes])
+                values.append((columns, actions.min(0), actions.max(0)))
+        return values
 
     def features_of(self, windows: np.ndarray) -> np.ndarray:
         """The features of observation windows. (n, N_o, D_o) -> (n, D_z)."""
@@ -260,6 +266,22 @@ class Store:
         """The same as diffusion sees them, (m, N_a * D)."""
         chunks = (self.chunks(rows, frame) - self.scaling.offset[frame]) * self.scaling.scale[frame]
         return chunks.reshape(len(rows), -1)
+
+
+def _check_binary(store: Store) -> Store:
+    """Refuses binary entries of actions that take more than two values."""
+    for columns, low, high in store.binary_values:
+        for index, episode in zip(store.episode_ids, store.episodes, strict=True):
+            actions = episode.actions[:, columns]
+            third = np.argwhere((actions != low) & (actions != high))
+            if len(third):
+                step, number = third[0].tolist()
+                where = store.spec.action_layout.describe(columns.start + number)
+                raise DataError(
+                    f"episode {index}: expected two values at {where}, found also {actions[step, number]} "
+                    f"at step {step}; declare the entry 'other' if it has more"
+                )
+    return store
 
 
 def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
@@ -291,9 +313,7 @@ def _action_statistics(spec: StoreSpec, episodes: Sequence[Episode]) -> Statisti
     actions = spec.encoding.encode(np.concatenate([episode.actions for episode in episodes]))
     poses = spec.body_poses(observations)
     seen = [
-        into_frame(
-            actions[:, None], spec.encoding.blocks, *frame_axes(frame, poses, spec.body_poses.dimension)
-        )[:, 0]
+        into_frame(actions[:, None], spec.encoding.blocks, *frame_axes(frame, poses, spec.body_poses.dimension))[:, 0]
         if frame.body >= 0
         else actions
         for frame in spec.selected_frames

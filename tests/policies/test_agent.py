@@ -1,0 +1,122 @@
+"""Agents: history, receding horizon, randomness and loop memory."""
+
+import numpy as np
+import pytest
+
+from closedform import ClosedFormPolicy, Demos, NearestNeighborPolicy
+from tests.conftest import random_demos
+
+
+@pytest.fixture
+def demos():
+    return random_demos(np.random.default_rng(0), 5, 40, 3, 2)
+
+
+def test_a_chunk_is_executed_before_the_next_plan(both_ways, demos):
+    policy = ClosedFormPolicy(demos, n_action_steps=6, n_execute=4)
+    agent = policy.agent(seed=0)
+    observations = np.random.default_rng(1).normal(size=(9, 3))
+    plans = []
+    for t, observation in enumerate(observations):
+        action = agent.act(observation)
+        assert action.shape == (2,)
+        if t % 4 == 0:
+            plans.append(agent.last_plan)
+        assert agent.last_plan is plans[-1]
+        np.testing.assert_array_equal(action, plans[-1].actions[t % 4])
+    assert len({id(plan) for plan in plans}) == 3
+
+
+def test_history_begins_with_the_first_observation_repeated(both_ways, demos):
+    policy = ClosedFormPolicy(demos, n_obs_steps=3, n_action_steps=4, n_execute=2, loop_memory=0.0)
+    observations = np.random.default_rng(2).normal(size=(5, 3))
+    agent, generator = policy.agent(seed=7), np.random.default_rng(7)
+    for t in range(5):
+        agent.act(observations[t])
+        if t % 2 == 0:
+            window = observations[np.clip([t - 2, t - 1, t], 0, None)]
+            assert agent.last_plan is not None
+            np.testing.assert_array_equal(agent.last_plan.actions, policy.plan(window, seed=generator).actions)
+
+
+def test_history_survives_an_environment_that_reuses_its_array(demos):
+    policy = NearestNeighborPolicy(demos, n_obs_steps=2, n_action_steps=1, n_execute=1)
+    observations = np.random.default_rng(3).normal(size=(6, 3))
+    fresh, reused, buffer = policy.agent(), policy.agent(), np.empty(3)
+    for observation in observations:
+        buffer[:] = observation
+        np.testing.assert_array_equal(fresh.act(observation), reused.act(buffer))
+
+
+def test_planning_by_hand_replaces_the_chunk(demos):
+    agent = ClosedFormPolicy(demos, n_action_steps=4, n_execute=4).agent(seed=0)
+    agent.act(np.zeros(3))
+    plan = agent.plan(np.ones(3))
+    np.testing.assert_array_equal(agent.act(np.ones(3)), plan.actions[0])
+
+
+def test_the_same_seed_runs_the_same_episode(both_ways, demos):
+    policy = ClosedFormPolicy(demos)
+    observations = np.random.default_rng(4).normal(size=(20, 3))
+
+    def run(agent):
+        return [agent.act(observation) for observation in observations]
+
+    agent = policy.agent(seed=3)
+    first = run(agent)
+    np.testing.assert_array_equal(first, run(policy.agent(seed=3)))
+    assert not np.array_equal(first, run(policy.agent(seed=4)))
+    agent.reset()  # goes on with its own random numbers, as a gymnasium environment does
+    second = run(agent)
+    assert not np.array_equal(first, second)
+    agent.reset(seed=3)
+    np.testing.assert_array_equal(first, run(agent))
+
+
+def two_ways_out():
+    """A demonstration that stays where it is, right at the query, and one a little further away that leaves."""
+    stay, leave = (np.zeros((4, 1)), np.zeros((4, 1))), (np.ones((4, 1)), np.ones((4, 1)))
+    return Demos([stay, leave])
+
+
+@pytest.mark.parametrize("policy_class", [ClosedFormPolicy, NearestNeighborPolicy])
+def test_loop_memory_leaves_a_loop(both_ways, policy_class):
+    """Seeing the same observation again and again, the agent turns to the other demonstration."""
+
+    def steps_until_it_leaves(loop_memory):
+        policy = policy_class(two_ways_out(), n_action_steps=2, n_execute=2, loop_memory=loop_memory)
+        agent = policy.agent(seed=0)
+        return next((t for t in range(200) if agent.act([0.0])[0] > 0.9), 200)
+
+    assert steps_until_it_leaves(0.0) == 200
+    assert 2 <= steps_until_it_leaves(2.0) < steps_until_it_leaves(1.0) < 40
+    assert steps_until_it_leaves(0.2) == 200  # what fades faster than it adds up does not drive an agent away
+
+
+def test_loop_memory_fades(demos):
+    policy = NearestNeighborPolicy(demos, n_action_steps=2, n_execute=2)
+    agent = policy.agent(seed=0)
+    first = agent.plan(demos[0].observations[5])
+    memory, store = agent._memory, policy._store
+    row = 5
+    used = [memory.penalty(store)[row]]
+    for _ in range(20):
+        agent.plan(demos[1].observations[20])
+        used.append(memory.penalty(store)[row])
+    assert (first.episodes[0], first.steps[0]) == (0, 5)
+    assert used[0] == policy.config.loop_memory**2
+    assert (np.diff(used) < 0).all() and used[20] == pytest.approx(0.5 * used[0])
+
+
+def test_loop_memory_follows_episodes_that_come_and_go(demos):
+    policy = NearestNeighborPolicy(demos, n_action_steps=2, n_execute=2)
+    agent = policy.agent(seed=0)
+    agent.plan(demos[2].observations[7])
+    before = agent._memory.penalty(policy._store)
+    added = policy.add(demos[0])
+    policy.remove(1)
+    after = agent._memory.penalty(policy._store)
+    np.testing.assert_array_equal(after[:40], before[:40])
+    np.testing.assert_array_equal(after[40:160], before[80:])
+    np.testing.assert_array_equal(after[160:], 0)
+    assert added == 5 and agent.plan(demos[2].observations[7]).actions.shape == (2, 2)
