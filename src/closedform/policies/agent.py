@@ -42,7 +42,7 @@ class Agent:
             self._rng = np.random.default_rng(seed)
         self._history: deque[np.ndarray] = deque(maxlen=self.policy.config.n_obs_steps)
         self._queue: deque[np.ndarray] = deque()
-        self._memory = LoopMemory(self.policy.config.loop_memory)
+        self._memory = LoopMemory(self.policy.config.loop_memory, self.policy.config.n_execute)
         self.last_plan: Plan | None = None
 
     def act(self, observation: Any) -> np.ndarray:

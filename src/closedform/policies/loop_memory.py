@@ -8,7 +8,6 @@ from closedform.policies.plan import Plan
 from closedform.retrieval.store import Store
 
 HALF_LIFE = 20  # plans after which half of what is remembered has faded
-SPREAD = 2  # windows before and after a used one that recede with it, linearly less
 
 
 class LoopMemory:
@@ -19,15 +18,24 @@ class LoopMemory:
 
         v_i = sum over past plans p of 2^(-age_p / 20) * w_i(p),
 
-    w_i(p) being its weight in plan p, shared with the two windows before and after it, which are nearly the same
-    window. It then counts as further away than it is, d_i^2 + m^2 v_i: a window that just made the whole plan recedes
-    to at least m in the units of the metric, where 1 is one standard deviation of the neighbourhood. So the next-best
-    demonstration takes over if it is about as near, and where nothing else is near the same one may be used again.
+    w_i(p) being its weight in plan p. Windows less than half an executed stretch before or after it do mostly the same
+    and are used with it, the less the further away. A used window then counts as further away than it is,
+
+        d_i^2 + m^2 v_i:
+
+    one that just made the whole plan recedes to at least m in the units of the metric, where 1 is one standard deviation
+    of the neighbourhood. So the next-best demonstration takes over if it is about as near, and where nothing else is
+    near the same one may be used again.
     `loop_memory`, m, is the only parameter; 0 is the paper's policy.
+
+    Args:
+        distance: m.
+        n_execute: actions executed of each plan.
     """
 
-    def __init__(self, distance: float):
+    def __init__(self, distance: float, n_execute: int):
         self._squared = distance**2
+        self._spread = n_execute // 2
         self._store: Store | None = None
         self._used = np.empty(0)
 
@@ -47,10 +55,10 @@ class LoopMemory:
         episodes = np.searchsorted(store.episode_ids, plan.episodes)
         starts = np.cumsum(store.counts) - store.counts
         first_step = 0 if store.spec.padding else store.spec.n_obs_steps - 1
-        for offset in range(-SPREAD, SPREAD + 1):
+        for offset in range(-self._spread, self._spread + 1):
             windows = plan.steps - first_step + offset
             inside = (windows >= 0) & (windows < store.counts[episodes])
-            share = 1 - abs(offset) / (SPREAD + 1)
+            share = 1 - abs(offset) / (self._spread + 1)
             np.add.at(self._used, (starts[episodes] + windows)[inside], share * plan.weights[inside])
 
     def _follow(self, store: Store) -> None:
