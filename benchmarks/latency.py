@@ -28,8 +28,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from closedform import ClosedFormPolicy, Demos
-from closedform.demos.catalogue import load_pusht
+from closedform import ClosedFormPolicy, Demos, load_demos
 from peers.direct_jax import DirectJax
 
 TARGETS = {
@@ -57,7 +56,7 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
-    demos = load_pusht()
+    demos = load_demos("pusht")
     paper = ClosedFormPolicy(demos[:-10], "paper")
     default = ClosedFormPolicy(demos[:-10])
     peer = make_peer(paper)

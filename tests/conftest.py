@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import closedform
-from closedform import Demos, Layout
-from closedform.demos.catalogue import PUSHT_FILE, cache_folder, load_pusht
+from closedform import Demos, Layout, load_demos
+from closedform.demos.catalogue import CATALOGUE, cached_path
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 KERNELS = Path(closedform.__file__).parent / "kernels"
@@ -30,9 +30,20 @@ def pytest_configure(config):
 @pytest.fixture(scope="session")
 def pusht() -> Demos:
     """The real Push-T demonstrations."""
-    if not DATA.parent.exists() and not (cache_folder() / PUSHT_FILE).exists():
-        pytest.skip(f"there are no demonstrations here: put {PUSHT_FILE} into the folder CLOSEDFORM_DATA")
-    return load_pusht()
+    return real_demos("pusht")
+
+
+@pytest.fixture(scope="session")
+def lift() -> Demos:
+    """Ten real demonstrations of Lift."""
+    return real_demos("robomimic-lift-10")
+
+
+def real_demos(name: str) -> Demos:
+    """Real demonstrations from the cache; skips where there are none, fails where there should be."""
+    if not DATA.parent.exists() and cached_path(CATALOGUE[name]) is None:
+        pytest.skip(f"there are no demonstrations here: closedform data get {name}, or set CLOSEDFORM_DATA")
+    return load_demos(name)
 
 
 @pytest.fixture(params=["compiled", "reference"])

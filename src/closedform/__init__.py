@@ -3,7 +3,7 @@
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.layout import Entry, Layout
-from closedform.demos.replay_buffer import read_replay_buffer
+from closedform.demos.load import load_demos, save_demos
 from closedform.diffusion.denoiser import ClosedForm, Denoiser
 from closedform.diffusion.process import DDPM, Flow, Process
 from closedform.diffusion.sampler import Step, ddim, ddpm, euler
@@ -41,6 +41,7 @@ __all__ = [
     "ddim",
     "ddpm",
     "euler",
+    "load_demos",
     "load_policy",
-    "read_replay_buffer",
+    "save_demos",
 ]

@@ -2,7 +2,10 @@
 
 
 class ClosedFormError(Exception):
-    """Base of every error that closedform raises on purpose."""
+    """Base of every error that closedform raises on purpose; its message is one line."""
+
+    def __init__(self, message: str):
+        super().__init__(" ".join(line.strip() for line in message.splitlines() if line.strip()))
 
 
 class ConfigError(ClosedFormError, ValueError):

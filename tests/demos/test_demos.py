@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from closedform import ClosedFormError, Demos, Episode, Layout, read_replay_buffer
+from closedform import ClosedFormError, Demos, Episode, Layout
 
 
 def pair(n_steps=5, d_o=3, d_a=2):
@@ -81,11 +81,3 @@ def test_layouts_must_fit():
 def test_pusht_is_read(pusht):
     assert len(pusht) == 206 and pusht.n_steps == 25650
     assert pusht.observation_layout.bodies == ("agent", "block")
-
-
-def test_a_missing_or_broken_replay_buffer_says_so(tmp_path):
-    with pytest.raises(ClosedFormError, match="found nothing there"):
-        read_replay_buffer(tmp_path / "none.zarr")
-    (tmp_path / "broken.zarr.zip").write_bytes(b"not a zip")
-    with pytest.raises(ClosedFormError, match=r"broken\.zarr\.zip: expected data/state"):
-        read_replay_buffer(tmp_path / "broken.zarr.zip")

@@ -19,6 +19,9 @@ class Demos(Sequence[Episode]):
         episodes: `Episode`s, or pairs `(observations, actions)`.
         observation_layout: what the numbers of an observation are; by default nothing is known about them.
         action_layout: the same for actions.
+        rate: steps a second, if it is known.
+        finite: whether to refuse numbers that are not finite and rotations that are none; a report on a dataset wants
+            to see them.
     """
 
     def __init__(
@@ -26,7 +29,10 @@ class Demos(Sequence[Episode]):
         episodes: Iterable[Episode | tuple[Any, Any]],
         observation_layout: Layout | None = None,
         action_layout: Layout | None = None,
+        rate: float | None = None,
+        finite: bool = True,
     ):
+        self.rate = rate
         self.episodes = tuple(as_episode(episode, index) for index, episode in enumerate(episodes))
         if not self.episodes:
             raise DataError("expected at least one episode, found none")
@@ -34,12 +40,21 @@ class Demos(Sequence[Episode]):
         self.observation_layout = observation_layout or Layout.plain(first.observations.shape[1])
         self.action_layout = action_layout or Layout.plain(first.actions.shape[1])
         for index, episode in enumerate(self.episodes):
-            check_episode(episode, index, self.observation_layout, self.action_layout)
+            check = check_episode if finite else check_widths
+            check(episode, index, self.observation_layout, self.action_layout)
 
     @property
     def n_steps(self) -> int:
         """The number of steps of all episodes together."""
         return sum(map(len, self.episodes))
+
+    def all_observations(self) -> np.ndarray:
+        """(n_steps, D_o), one episode after the other."""
+        return np.concatenate([episode.observations for episode in self.episodes])
+
+    def all_actions(self) -> np.ndarray:
+        """(n_steps, D_a), one episode after the other."""
+        return np.concatenate([episode.actions for episode in self.episodes])
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -53,7 +68,7 @@ class Demos(Sequence[Episode]):
     def __getitem__(self, index: slice) -> Demos: ...
     def __getitem__(self, index: int | slice) -> Episode | Demos:
         if isinstance(index, slice):
-            return Demos(self.episodes[index], self.observation_layout, self.action_layout)
+            return Demos(self.episodes[index], self.observation_layout, self.action_layout, self.rate)
         return self.episodes[index]
 
     def __repr__(self) -> str:
@@ -76,14 +91,23 @@ def as_episode(value: Episode | tuple[Any, Any], index: int) -> Episode:
         raise DataError(f"episode {index}: {error}") from error
 
 
-def check_episode(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
-    """Refuses an episode whose widths do not fit the layouts or whose numbers are not finite."""
+def check_widths(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
+    """Refuses an episode whose widths do not fit the layouts."""
     for what, array, layout in (
         ("observations", episode.observations, observation_layout),
         ("actions", episode.actions, action_layout),
     ):
         if array.shape[1] != layout.width:
             raise DataError(f"episode {name}: expected {what} of {layout.width} numbers, found {array.shape[1]}")
+
+
+def check_episode(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
+    """Refuses an episode whose widths do not fit the layouts, or whose numbers are not finite or not rotations."""
+    check_widths(episode, name, observation_layout, action_layout)
+    for what, array, layout in (
+        ("observations", episode.observations, observation_layout),
+        ("actions", episode.actions, action_layout),
+    ):
         bad = np.argwhere(~np.isfinite(array))
         if len(bad):
             step, index = (int(i) for i in bad[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from closedform.demos.demos import Demos
+from closedform.demos.formats.common import flush
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError
 from closedform.policies.closed_form import ClosedFormPolicy
@@ -63,14 +63,14 @@ def save_policy(policy: Policy[Any], folder: str | Path) -> None:
         )
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         for path in (new / "policy.safetensors", new / "config.json", new):
-            _flush(path)
+            flush(path)
         new.chmod(0o755)  # mkdtemp's folders are for the owner alone
         old = _old(folder)
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
         new.rename(folder)
-        _flush(folder.parent)
+        flush(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
@@ -128,7 +128,7 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
         for end, length in zip(ends, lengths, strict=True)
     ]
     try:
-        demos = Demos(pairs, *layouts)
+        demos = Demos(pairs, layouts[0], layouts[1])
         policy = object.__new__(policy_class)
         policy._build(demos.episodes, episode_ids, layouts[0], layouts[1], parameters, feature_map)
     except ClosedFormError as error:
@@ -142,16 +142,6 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
 
 def _old(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.old")
-
-
-def _flush(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

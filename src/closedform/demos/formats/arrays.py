@@ -1,0 +1,127 @@
+"""Plain arrays: `.npz`, `.npy` with named columns, and CSV with an episode column."""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from closedform.demos.demos import Demos
+from closedform.demos.formats.common import ReadOptions, flat, pick, split
+from closedform.errors import ClosedFormError, LoadError
+
+NAME = "arrays"
+OBSERVATION_KEYS = ("observations", "observation", "obs", "states", "state")
+ACTION_KEYS = ("actions", "action", "acts")
+EPISODE_KEYS = ("episode", "episode_index", "episode_id", "episodes", "ep")
+END_KEYS = ("episode_ends", "ends")
+
+
+def matches(path: Path) -> bool:
+    """Whether a path is an npz or npy file, or text with a line of column names."""
+    if path.is_dir():
+        return False
+    with path.open("rb") as file:
+        start = file.read(4096)
+    if start.startswith(b"\x93NUMPY"):
+        return True
+    if start.startswith(b"PK"):
+        if not zipfile.is_zipfile(path):
+            return False
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(".npy") for name in archive.namelist())
+    first = start.split(b"\n", 1)[0]
+    return b"," in first and b"\x00" not in start
+
+
+def read(path: Path, options: ReadOptions) -> Demos:
+    """Reads observations and actions, and where episodes end from their ends or from a number at each step."""
+    options.recorded_only(path, "plain arrays")
+    with path.open("rb") as file:
+        start = file.read(6)
+    try:
+        if start.startswith(b"PK"):
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            return _read_npz(path, arrays, options)
+        if start == b"\x93NUMPY":
+            return _read_columns(path, _named_columns(path, np.load(path, allow_pickle=False)), options)
+        return _read_columns(path, _csv_columns(path), options)
+    except ClosedFormError:
+        raise
+    except Exception as error:  # parsers of damaged files raise anything
+        raise LoadError(f"{path}: expected arrays of numbers, found {error}") from error
+
+
+def _read_npz(path: Path, arrays: dict[str, np.ndarray], options: ReadOptions) -> Demos:
+    names = list(arrays)
+    keys = options.observation_keys or (pick(path, names, None, OBSERVATION_KEYS, "observations"),)
+    parts = [flat(path, key, arrays[pick(path, names, key, (), "observations")]) for key in keys]
+    if len({len(part) for part in parts}) != 1:
+        raise LoadError(f"{path}: expected observations of one length, found {[len(part) for part in parts]}")
+    actions = arrays[pick(path, names, options.action_key, ACTION_KEYS, "actions")]
+    if any(name in names for name in END_KEYS):
+        ends = arrays[pick(path, names, None, END_KEYS, "the ends of episodes")]
+    else:
+        ends = _ends(path, arrays[pick(path, names, None, EPISODE_KEYS, "the episode of each step")])
+    return split(path, np.concatenate(parts, axis=1), actions, ends, options)
+
+
+def _ends(path: Path, episode: np.ndarray) -> np.ndarray:
+    """Where the episode number of consecutive steps changes; an episode may not come back later."""
+    episode = np.asarray(episode).ravel()
+    if not len(episode):
+        raise LoadError(f"{path}: expected at least one step, found none")
+    changes = np.flatnonzero(episode[1:] != episode[:-1]) + 1
+    begun = episode[np.append(0, changes)]
+    if len(np.unique(begun)) != len(begun):
+        raise LoadError(f"{path}: expected the steps of an episode one after the other, found an episode in two places")
+    return np.append(changes, len(episode))
+
+
+def _named_columns(path: Path, array: np.ndarray) -> dict[str, np.ndarray]:
+    if array.dtype.names is None:
+        raise LoadError(
+            f"{path}: expected an array with named columns, found {array.dtype} {array.shape}; save observations, "
+            "actions and episode_ends together with numpy.savez"
+        )
+    return {name: array[name] for name in array.dtype.names}
+
+
+def _csv_columns(path: Path) -> dict[str, np.ndarray]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file)
+        names = [name.strip() for name in next(rows, [])]
+        values: list[list[float]] = []
+        for line, row in enumerate(rows, start=2):
+            if not row:
+                continue
+            if len(row) != len(names):
+                raise LoadError(f"{path}: line {line}: expected {len(names)} columns, found {len(row)}")
+            try:
+                values.append([float(cell) for cell in row])
+            except ValueError as error:
+                raise LoadError(f"{path}: line {line}: expected numbers, found {error}") from error
+    if len(set(names)) != len(names):
+        raise LoadError(f"{path}: expected column names that differ, found {', '.join(names)}")
+    table = np.array(values).reshape(len(values), len(names))
+    return {name: table[:, index] for index, name in enumerate(names)}
+
+
+def _read_columns(path: Path, columns: dict[str, np.ndarray], options: ReadOptions) -> Demos:
+    """Columns whose names begin with obs or state, and with act; patterns such as `joint*` may be asked for."""
+    names = list(columns)
+    episode = pick(path, names, None, EPISODE_KEYS, "the episode of each step")
+
+    def matching(patterns: tuple[str, ...], purpose: str) -> np.ndarray:
+        chosen = [n for n in names if n != episode and any(fnmatch.fnmatchcase(n, p) for p in patterns)]
+        if not chosen:
+            raise LoadError(f"{path}: expected columns {' or '.join(patterns)} for {purpose}, found {', '.join(names)}")
+        return np.concatenate([flat(path, name, columns[name]) for name in chosen], axis=1)
+
+    observations = matching(options.observation_keys or ("obs*", "state*"), "observations")
+    actions = matching((options.action_key,) if options.action_key else ("act*",), "actions")
+    return split(path, observations, actions, _ends(path, columns[episode]), options)

@@ -1,0 +1,157 @@
+"""What the readers and writers of all formats share."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.demos import Demos
+from closedform.demos.layout import Layout
+from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingExtraError
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What to read of a dataset.
+
+    Attributes:
+        observation_keys: names of the arrays or columns that make up an observation, in order; None for the format's
+            own choice.
+        action_key: name of the array that holds the actions; None for the format's own choice.
+        episodes: numbers of the episodes to read; None for all.
+        mask: name of a filter stored in the dataset (robomimic's `mask/NAME`).
+        actions: `recorded`, or for robomimic `absolute` (rotations as axis-angle) or `absolute_6d` (as rotation-6D).
+        observation_layout, action_layout: what the numbers are, where the format does not know or is to be overruled.
+        finite: whether to refuse numbers that are not finite; see `Demos`.
+    """
+
+    observation_keys: tuple[str, ...] | None = None
+    action_key: str | None = None
+    episodes: tuple[int, ...] | None = None
+    mask: str | None = None
+    actions: str = "recorded"
+    observation_layout: Layout | None = None
+    action_layout: Layout | None = None
+    finite: bool = True
+
+    def __post_init__(self):
+        if self.actions not in ("recorded", "absolute", "absolute_6d"):
+            raise ConfigError(f"actions: expected recorded, absolute or absolute_6d, found {self.actions!r}")
+
+    def recorded_only(self, path: Path, format_name: str) -> None:
+        """Refuses options that only robomimic files have."""
+        if self.mask is not None or self.actions != "recorded":
+            raise LoadError(f"{path}: masks and absolute actions are for robomimic files, this is {format_name}")
+
+
+def require(package: str, purpose: str) -> Any:
+    """Imports a package of the extra `data`."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingExtraError(package, "data", purpose) from error
+
+
+def split(
+    path: Path, observations: np.ndarray, actions: np.ndarray, ends: np.ndarray, options: ReadOptions, **known: Any
+) -> Demos:
+    """Cuts arrays of all steps into the episodes that were asked for.
+
+    Args:
+        path: for messages.
+        observations, actions: (T, D_o) and (T, D_a), or more axes, which are flattened.
+        ends: (E,), one past the last step of each episode.
+        options: what to read.
+        known: `observation_layout`, `action_layout` and `rate` as far as the format knows them.
+    """
+    ends = np.asarray(ends)
+    if ends.ndim != 1 or ends.dtype.kind not in "iu" or not len(ends):
+        raise LoadError(f"{path}: expected the ends of episodes as whole numbers, found {ends.dtype} {ends.shape}")
+    ends = ends.astype(np.int64)
+    if np.any(np.diff(ends, prepend=0) <= 0) or not ends[-1] == len(observations) == len(actions):
+        raise LoadError(
+            f"{path}: expected episode ends that increase up to the number of steps, found {len(ends)} ends, the last "
+            f"{ends[-1]}, for {len(observations)} observations and {len(actions)} actions"
+        )
+    observations, actions = (flat(path, name, a) for name, a in (("observations", observations), ("actions", actions)))
+    chosen = select(path, options.episodes, len(ends))
+    starts = np.append(0, ends[:-1])
+    pairs = [(observations[starts[e] : ends[e]], actions[starts[e] : ends[e]]) for e in chosen]
+    return make_demos(path, pairs, options, **known)
+
+
+def make_demos(path: Path, pairs: list[tuple[Any, Any]], options: ReadOptions, **known: Any) -> Demos:
+    """Checks episodes; an error names the file. A known layout that does not fit the width is dropped."""
+    for kind, index in (("observation_layout", 0), ("action_layout", 1)):
+        given, guess = getattr(options, kind), known.get(kind)
+        width = pairs[0][index].shape[-1] if pairs else 0
+        known[kind] = given or (guess if guess is not None and guess.width == width else None)
+    try:
+        return Demos(pairs, **known, finite=options.finite)
+    except ClosedFormError as error:
+        raise LoadError(f"{path}: {error}") from error
+
+
+def select(path: Path, episodes: tuple[int, ...] | None, count: int) -> list[int]:
+    """The numbers of the episodes that were asked for; says so if there is no such episode."""
+    if episodes is None:
+        return list(range(count))
+    for episode in episodes:
+        if not 0 <= episode < count:
+            raise LoadError(f"{path}: expected episodes from 0 to {count - 1}, asked for {episode}")
+    return list(episodes)
+
+
+def flat(path: Path, name: str, array: np.ndarray) -> np.ndarray:
+    """An array of real numbers with one row a step."""
+    if array.dtype.kind not in "fiub":
+        raise LoadError(f"{path}: expected {name} to be real numbers, found dtype {array.dtype}")
+    if array.ndim == 1:
+        return array[:, None]
+    return array.reshape(len(array), -1) if array.size else array.reshape(len(array), array.shape[1])
+
+
+def pick(path: Path, names: list[str], wanted: str | None, likely: tuple[str, ...], purpose: str) -> str:
+    """One of the names there are: the one asked for, or the first that is likely."""
+    for name in (wanted,) if wanted else likely:
+        if name in names:
+            return name
+    expected = repr(wanted) if wanted else f"one of {', '.join(likely)}"
+    raise LoadError(f"{path}: expected {expected} for {purpose}, found {', '.join(sorted(names)[:20]) or 'nothing'}")
+
+
+@contextmanager
+def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
+    """A temporary file or folder that takes its place only when all of it was written; nothing is ever replaced."""
+    if path.exists():
+        raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.new-", dir=path.parent))
+    target = scratch / path.name
+    try:
+        if folder:
+            target.mkdir()
+        yield target
+        target.replace(path)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def flush(path: Path) -> None:
+    """Waits until a file or folder is on the disk."""
+    if os.name == "nt" and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

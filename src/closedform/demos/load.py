@@ -1,0 +1,143 @@
+"""Loading and saving demonstrations in any format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from closedform.demos.catalogue import CATALOGUE, dataset_path
+from closedform.demos.demos import Demos
+from closedform.demos.formats import arrays, folder, lerobot, minari, replay_buffer, robomimic
+from closedform.demos.formats.common import ReadOptions
+from closedform.demos.layout import Layout
+from closedform.errors import ClosedFormError, ConfigError, LoadError
+
+READERS: tuple[ModuleType, ...] = (folder, lerobot, replay_buffer, minari, robomimic, arrays)
+WRITERS: dict[str, ModuleType] = {
+    "folder": folder,
+    "zarr": replay_buffer,
+    "robomimic": robomimic,
+    "lerobot": lerobot,
+}
+HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def load_demos(
+    source: str | Path | Sequence[Any],
+    *,
+    observation_keys: Sequence[str] | None = None,
+    action_key: str | None = None,
+    episodes: Sequence[int] | None = None,
+    mask: str | None = None,
+    actions: str = "recorded",
+    observation_layout: Layout | None = None,
+    action_layout: Layout | None = None,
+    finite: bool = True,
+) -> Demos:
+    """Reads demonstrations, whatever format they are in; the format is found by looking at the content.
+
+    Args:
+        source: a path, the name of a dataset of the catalogue that was downloaded, or a list of
+            `(observations, actions)`.
+        observation_keys: what makes up an observation, by the names that the format uses; its usual choice if None.
+        action_key: the same for the action.
+        episodes: numbers of the episodes to read; all if None.
+        mask: name of a filter stored in a robomimic file.
+        actions: `recorded`, or for robomimic deltas `absolute` or `absolute_6d`.
+        observation_layout, action_layout: what the numbers are, where it is not known or is to be overruled.
+        finite: whether to refuse numbers that are not finite; a report on a dataset wants to see them.
+    """
+    options = ReadOptions(
+        observation_keys=tuple(observation_keys) if observation_keys is not None else None,
+        action_key=action_key,
+        episodes=tuple(episodes) if episodes is not None else None,
+        mask=mask,
+        actions=actions,
+        observation_layout=observation_layout,
+        action_layout=action_layout,
+        finite=finite,
+    )
+    if not isinstance(source, str | Path):
+        demos = Demos(source, observation_layout, action_layout, finite=finite)
+        return demos if episodes is None else Demos([demos[e] for e in episodes], observation_layout, action_layout)
+    path, dataset = Path(source), CATALOGUE.get(str(source))
+    if dataset is None or path.exists():
+        return find_reader(path).read(path, options)
+    path = dataset_path(dataset.name)
+    if options.observation_layout is None and observation_keys is None:
+        options = replace(options, observation_layout=dataset.observation_layout)
+    if options.action_layout is None and actions == "recorded":
+        options = replace(options, action_layout=dataset.action_layout)
+    demos = find_reader(path).read(path, options)
+    demos.rate = demos.rate or dataset.rate
+    return demos
+
+
+def find_reader(path: Path) -> ModuleType:
+    """The module that reads what lies at a path."""
+    if not path.exists():
+        known = ", ".join(CATALOGUE)
+        raise LoadError(f"{path}: expected demonstrations, found nothing there; datasets known by name are {known}")
+    try:
+        for reader in READERS:
+            if not _could_be(path, reader):
+                continue
+            if reader.matches(path):
+                return reader
+    except ClosedFormError:
+        raise
+    except Exception as error:  # parsers of damaged files raise anything
+        raise LoadError(f"{path}: expected readable demonstrations, found {error!r}") from error
+    expected = "a LeRobot or closedform folder, a zarr replay buffer, robomimic or Minari HDF5, npz, npy or CSV"
+    raise LoadError(f"{path}: expected {expected}, found {_kind(path)}")
+
+
+def _could_be(path: Path, reader: ModuleType) -> bool:
+    """Spares packages: an HDF5 reader is only asked about HDF5."""
+    if reader not in (minari, robomimic):
+        return True
+    if path.is_dir():
+        return reader is minari
+    with path.open("rb") as file:
+        return file.read(8) == HDF5
+
+
+def _kind(path: Path) -> str:
+    if path.is_dir():
+        names = sorted(child.name for child in path.iterdir())[:5]
+        return f"a folder with {', '.join(names)}" if names else "an empty folder"
+    with path.open("rb") as file:
+        start = file.read(8)
+    if start.startswith(b"PAR1"):
+        return "a single parquet file; a LeRobot dataset is the folder that holds meta/info.json and data/"
+    if start == HDF5:
+        return "an HDF5 file without data/demo_N or episode_N"
+    return "an empty file" if not start else f"a file that begins with {start!r}"
+
+
+def save_demos(demos: Demos, path: str | Path, to: str | None = None) -> None:
+    """Writes demonstrations; nothing is ever overwritten.
+
+    Args:
+        demos: the demonstrations.
+        path: where to; a name ending in .zarr or .zarr.zip asks for a replay buffer, .hdf5 or .h5 for robomimic.
+        to: `folder`, `zarr`, `robomimic` or `lerobot`, where the name does not tell; `folder` if neither does.
+    """
+    path = Path(path)
+    if to is None:
+        if path.name.endswith((".zarr", ".zarr.zip")):
+            to = "zarr"
+        elif path.suffix in (".hdf5", ".h5"):
+            to = "robomimic"
+        elif path.suffix in ("", ".demos"):
+            to = "folder"
+        else:
+            raise ConfigError(
+                f"{path}: expected a name ending in .zarr, .zarr.zip, .hdf5 or nothing, or a format to write"
+            )
+    if to not in WRITERS:
+        raise ConfigError(f"expected a format of {', '.join(WRITERS)}, found {to!r}")
+    WRITERS[to].write(demos, path)

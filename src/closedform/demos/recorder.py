@@ -1,0 +1,274 @@
+"""Recorder: writes episodes from a control loop without ever making it wait for the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.episode import Episode, real_array
+from closedform.demos.formats.common import flush
+from closedform.demos.formats.folder import EPISODE, header_of, matches, read_header, write_episode
+from closedform.demos.layout import Layout
+from closedform.errors import ClosedFormError, DataError, LoadError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where two recorders of one folder are not kept apart
+    fcntl = None
+
+PERIOD = 0.25  # seconds between writes; what was appended longer ago is on the disk
+MAGIC = b"CFPART1\n"
+HEADER = struct.Struct("<8sii")
+PART = re.compile(r"episode_(\d{6,})\.part")
+
+
+class RecordError(ClosedFormError):
+    """What was recorded cannot be written; what was written before is still there."""
+
+
+class Recorder:
+    """Records episodes into a folder that `load_demos` reads, also while recording goes on.
+
+        with Recorder("demos", observation_layout, action_layout, rate=10) as recorder:
+            recorder.begin()
+            recorder.append(observation, action)  # at every control step
+            recorder.end()
+
+    `append` only copies the numbers; a thread writes them to `episode_NNNNNN.part` four times a second. `end` waits
+    until the whole episode lies under its final name. After a crash `recover` makes episodes of what is left.
+
+    Args:
+        folder: made if it is not there; an existing one is continued.
+        observation_layout, action_layout: what the numbers are; required widths follow from the first step if None.
+        rate: steps a second.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        observation_layout: Layout | None = None,
+        action_layout: Layout | None = None,
+        rate: float | None = None,
+    ):
+        self.folder = Path(folder)
+        self._widths = [layout.width if layout else None for layout in (observation_layout, action_layout)]
+        self._condition = threading.Condition()  # guards what is in memory; never held while the disk is waited for
+        self._disk = threading.Lock()  # guards the part's file
+        self._rows: list[bytes] = []  # of the episode, not yet written
+        self._observations: list[np.ndarray] = []
+        self._actions: list[np.ndarray] = []
+        self._recording = self._closed = False
+        self._failure: Exception | None = None
+        self._file: Any = None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = self._take_lock()
+            if not matches(self.folder):
+                if any(not path.name.startswith(".") for path in self.folder.iterdir()):
+                    raise RecordError(
+                        f"{self.folder}: expected an empty folder or recorded demonstrations, found others"
+                    )
+                scratch = self.folder / ".demos.json.new"
+                scratch.write_text(header_of(observation_layout, action_layout, rate), encoding="utf-8")
+                scratch.replace(self.folder / "demos.json")
+            else:
+                self._check_header(observation_layout, action_layout)
+        except OSError as error:
+            raise RecordError(f"{self.folder}: expected a folder that can be written to, found {error}") from error
+        names = [match for path in self.folder.iterdir() for p in (EPISODE, PART) if (match := p.fullmatch(path.name))]
+        self._number = max((int(match[1]) for match in names), default=-1) + 1
+        self._thread = threading.Thread(target=self._write_now_and_then, name="closedform-recorder", daemon=True)
+        self._thread.start()
+
+    def _take_lock(self) -> Any:
+        file = (self.folder / ".lock").open("w")
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.close()
+                raise RecordError(f"{self.folder}: another process is recording into this folder") from error
+        return file
+
+    def _check_header(self, *layouts: Layout | None) -> None:
+        facts = read_header(self.folder)
+        for index, (key, layout) in enumerate(zip(("observation_layout", "action_layout"), layouts, strict=True)):
+            stored = facts.get(key)
+            if layout is not None and stored is not None and layout.to_json() != stored:
+                raise RecordError(f"{self.folder}: expected the {key.replace('_', ' ')} of demos.json, found another")
+            if stored is not None:
+                self._widths[index] = Layout.from_json(stored).width
+
+    def begin(self) -> None:
+        """Begins an episode."""
+        self._raise_failure()
+        if self._closed:
+            raise RecordError("the recorder is closed")
+        if self._recording:
+            raise RecordError("an episode is being recorded: end or discard it first")
+        self._recording = True
+
+    def append(self, observation: Any, action: Any) -> None:
+        """Adds a step: what was seen, (D_o,), and what was commanded then, (D_a,)."""
+        if not self._recording:
+            raise RecordError("no episode is being recorded: begin one first")
+        row = []
+        for index, (name, value) in enumerate((("observation", observation), ("action", action))):
+            numbers = np.array(real_array(value, name), np.float64)
+            if numbers.ndim != 1 or (self._widths[index] not in (None, numbers.size)):
+                raise DataError(
+                    f"{name}: expected {self._widths[index] or 'some'} numbers, found shape {numbers.shape}"
+                )
+            if not np.isfinite(numbers).all():
+                raise DataError(f"{name}: expected finite numbers, found {numbers[~np.isfinite(numbers)][0]}")
+            self._widths[index] = numbers.size
+            row.append(numbers)
+        with self._condition:
+            self._observations.append(row[0])
+            self._actions.append(row[1])
+            self._rows.append(row[0].tobytes() + row[1].tobytes())
+        self._raise_failure()
+
+    def end(self, keep: bool = True) -> int | None:
+        """Ends the episode and returns its number once it is whole on the disk; `keep=False` discards it."""
+        if not self._recording:
+            raise RecordError("no episode is being recorded: begin one first")
+        if not keep:
+            self.discard()
+            return None
+        if not self._observations:
+            raise RecordError("an episode has at least one step, found none: append some, or discard it")
+        final = self.folder / f"episode_{self._number:06d}.safetensors"
+        scratch = self.folder / f".{final.name}.new"
+        with self._disk:
+            try:
+                write_episode(scratch, Episode(np.stack(self._observations), np.stack(self._actions)))
+                flush(scratch)
+                scratch.replace(final)
+                flush(self.folder)
+            except OSError as error:
+                scratch.unlink(missing_ok=True)
+                raise RecordError(
+                    f"{final}: expected to write {len(self._observations)} steps, found {error}; they are kept: "
+                    "make room and call end again"
+                ) from error
+            self._forget()
+        return self._number - 1
+
+    def discard(self) -> None:
+        """Throws the episode away."""
+        with self._disk:
+            self._forget()
+
+    def close(self) -> None:
+        """Stops recording; an unfinished episode stays on the disk as a part that `recover` can read."""
+        with self._condition:
+            if self._closed:
+                return
+            self._closed = True
+            self._condition.notify()
+        self._thread.join()
+        if self._file is not None:
+            self._file.close()
+        self._lock.close()
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _forget(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._part().unlink(missing_ok=True)
+        with self._condition:
+            self._rows, self._observations, self._actions = [], [], []
+            self._recording, self._failure = False, None
+            self._number += 1
+
+    def _part(self) -> Path:
+        return self.folder / f"episode_{self._number:06d}.part"
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise RecordError(
+                f"{self._part()}: expected to write what was recorded, found {failure}; what was written before is "
+                "still there and every step is kept in memory: make room and go on, or end the episode"
+            ) from failure
+
+    def _write_now_and_then(self) -> None:
+        closed = False
+        while not closed:
+            with self._condition:
+                self._condition.wait_for(lambda: self._closed, PERIOD)
+                closed = self._closed
+            with self._disk:
+                with self._condition:
+                    rows, self._rows = self._rows, []
+                if rows and not self._write(rows):
+                    with self._condition:
+                        self._rows = rows + self._rows
+
+    def _write(self, rows: list[bytes]) -> bool:
+        """Appends rows to the part; where that fails, the part ends where it did before."""
+        try:
+            if self._file is None:
+                self._file = self._part().open("wb", buffering=0)
+                self._file.write(HEADER.pack(MAGIC, self._widths[0] or 0, self._widths[1] or 0))
+            begun = self._file.tell()
+            try:
+                data = memoryview(b"".join(rows))
+                while data:
+                    data = data[self._file.write(data) :]
+                os.fsync(self._file.fileno())
+            except OSError:
+                self._file.seek(begun)
+                self._file.truncate()
+                raise
+        except OSError as error:
+            self._failure = error
+            return False
+        return True
+
+
+def recover(folder: str | Path) -> list[int]:
+    """Makes episodes of the parts that a killed recorder left; returns their numbers.
+
+    Every step that was appended more than a second before the end is there. The part of a finished episode is removed.
+    """
+    folder = Path(folder)
+    recovered = []
+    for path in sorted(folder.glob("episode_*.part")):
+        final = path.with_suffix(".safetensors")
+        if not final.exists():
+            episode = read_part(path)
+            if len(episode):
+                scratch = folder / f".{final.name}.new"
+                write_episode(scratch, episode)
+                flush(scratch)
+                scratch.replace(final)
+                recovered.append(int(path.stem.split("_")[1]))
+        path.unlink()
+    return recovered
+
+
+def read_part(path: Path) -> Episode:
+    """Reads the whole steps of an unfinished episode."""
+    data = path.read_bytes()
+    if len(data) < HEADER.size:
+        return Episode(np.empty((0, 1)), np.empty((0, 1)))
+    magic, d_o, d_a = HEADER.unpack_from(data)
+    if magic != MAGIC or d_o < 1 or d_a < 1:
+        raise LoadError(f"{path}: expected the part of an episode, found a file that begins with {data[:8]!r}")
+    n = (len(data) - HEADER.size) // (8 * (d_o + d_a))
+    rows = np.frombuffer(data, "<f8", n * (d_o + d_a), HEADER.size).reshape(n, d_o + d_a)
+    return Episode(rows[:, :d_o].copy(), rows[:, d_o:].copy())

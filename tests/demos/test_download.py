@@ -1,0 +1,272 @@
+"""Downloads survive every bad server, and archives cannot write where they should not."""
+
+import hashlib
+import http.server
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from closedform import ClosedFormError, load_demos
+from closedform.demos.catalogue import CATALOGUE, Dataset, RemoteFile, cached_path, dataset_path
+from closedform.demos.download import download, get_dataset, unpack
+
+CONTENT = np.random.default_rng(0).integers(0, 256, 300_000, dtype=np.uint8).tobytes()
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves CONTENT badly: the first requests as `faults` say, the others well."""
+
+    daemon_threads = True
+
+    def __init__(self, faults=(), content=CONTENT):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.faults, self.content, self.ranges = list(faults), content, []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}/data.bin"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, format, *args):
+        pass
+
+    def do_GET(self):
+        server = self.server
+        assert isinstance(server, Server)
+        fault = server.faults.pop(0) if server.faults else "none"
+        server.ranges.append(self.headers.get("Range"))
+        content = server.content
+        start = int(self.headers["Range"].split("=")[1].rstrip("-")) if self.headers.get("Range") else 0
+        if fault == "redirect":
+            self.send_response(302)
+            self.send_header("Location", "/other.bin")
+            self.end_headers()
+            return
+        if fault in ("404", "500"):
+            self.send_error(int(fault))
+            return
+        if fault == "wrong bytes":
+            content = bytes(len(CONTENT))
+        if fault == "no range" or start == 0:
+            start = 0
+            self.send_response(200)
+        else:
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        body = content[start:]
+        length = len(body) + {"longer": 1000, "shorter": -1000}.get(fault, 0)
+        self.send_header("Content-Length", str(length))
+        self.send_header("ETag", '"other"' if fault == "changed" else '"v1"')
+        self.end_headers()
+        try:
+            if fault == "cut":
+                self.wfile.write(body[: len(body) // 2])
+            elif fault == "stall":
+                self.wfile.write(body[:1000])
+                self.wfile.flush()
+                time.sleep(3)
+            elif fault == "slow":
+                for i in range(0, len(body), 10_000):
+                    self.wfile.write(body[i : i + 10_000])
+                    self.wfile.flush()
+                    time.sleep(0.05)
+            else:
+                self.wfile.write(body)
+            self.wfile.flush()
+        except OSError:
+            pass
+        self.close_connection = True
+
+
+def fetch(faults, target, **options):
+    server = Server(faults)
+    try:
+        download(server.url, target, progress=False, timeout=0.5, **options)
+    finally:
+        server.shutdown()
+    return server
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [],
+        ["redirect"],
+        ["redirect", "redirect"],
+        ["cut"],
+        ["cut", "cut", "cut", "cut", "cut", "cut", "cut"],
+        ["cut", "no range"],
+        ["cut", "500", "500"],
+        ["stall"],
+        ["cut", "stall", "cut"],
+        ["longer"],
+        ["longer", "no range"],
+    ],
+    ids="-".join,
+)
+def test_the_whole_file_arrives(tmp_path, faults):
+    fetch(faults, tmp_path / "data.bin", sha256=SHA256, size=len(CONTENT))
+    assert (tmp_path / "data.bin").read_bytes() == CONTENT
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_a_cut_download_is_continued_and_not_begun_anew(tmp_path):
+    server = fetch(["cut", "cut"], tmp_path / "data.bin", sha256=SHA256)
+    assert server.ranges == [None, "bytes=150000-", "bytes=225000-"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "options", "message"),
+    [
+        (["wrong bytes"], {"sha256": SHA256}, "expected sha256 .* the download was thrown away"),
+        (["shorter"], {"size": len(CONTENT)}, "expected 300000 bytes, found 299000; the download was thrown away"),
+        (["404"], {}, "expected a file, found HTTP 404"),
+        (["500"] * 9, {}, "broke off 5 times, last with: HTTP 500"),
+        (["stall"] * 9, {"attempts": 2}, "broke off 2 times"),
+    ],
+    ids=["wrong", "short", "404", "500", "stall"],
+)
+def test_what_is_not_right_never_gets_its_name(tmp_path, faults, options, message):
+    with pytest.raises(ClosedFormError, match=message):
+        fetch(faults, tmp_path / "data.bin", **options)
+    assert not (tmp_path / "data.bin").exists()
+    fetch([], tmp_path / "data.bin", sha256=SHA256)  # and the cache is still usable
+    assert (tmp_path / "data.bin").read_bytes() == CONTENT
+
+
+def test_nobody_there_and_other_schemes(tmp_path):
+    with pytest.raises(ClosedFormError, match=r"broke off 2 times, last with: .*refused"):
+        download("http://127.0.0.1:9/x", tmp_path / "x", attempts=2, progress=False)
+    with pytest.raises(ClosedFormError, match="begins with http:// or https://"):
+        download("file:///etc/passwd", tmp_path / "x")
+
+
+@pytest.mark.parametrize("arrived", [0, 1, 1000, 150_000, 299_999, 300_000])
+def test_going_on_after_an_interruption_at_any_byte(tmp_path, arrived):
+    (tmp_path / "data.bin.part").write_bytes(CONTENT[:arrived])
+    (tmp_path / "data.bin.part.tag").write_text('"v1"')
+    fetch([], tmp_path / "data.bin", sha256=SHA256, size=len(CONTENT))
+    assert (tmp_path / "data.bin").read_bytes() == CONTENT
+
+
+def test_a_file_that_changed_on_the_server_is_begun_anew(tmp_path):
+    """If-Range makes an honest server send all of a changed file; sha256 catches a dishonest one."""
+    (tmp_path / "data.bin.part").write_bytes(b"old" * 1000)
+    fetch([], tmp_path / "data.bin", sha256=SHA256)  # there is no tag, so nothing is continued
+    assert (tmp_path / "data.bin").read_bytes() == CONTENT
+
+
+def test_a_killed_download_can_be_continued(tmp_path):
+    server = Server(["slow"])
+    code = (
+        f"from closedform.demos.download import download; from pathlib import Path; download({server.url!r}, Path('x'))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    deadline = time.time() + 20
+    while time.time() < deadline and not (
+        (tmp_path / "x.part").exists() and (tmp_path / "x.part").stat().st_size > 20_000
+    ):
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "x").exists()
+    download(server.url, tmp_path / "x", sha256=SHA256, progress=False)
+    server.shutdown()
+    assert (tmp_path / "x").read_bytes() == CONTENT
+
+
+def zip_of(path: Path, names):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"evil")
+    return path
+
+
+def tar_of(path: Path, *members):
+    with tarfile.open(path, "w:gz") as archive:
+        for member in members:
+            archive.addfile(member, io.BytesIO(b"evil"[: member.size]))
+    return path
+
+
+def tar_member(name, kind=tarfile.REGTYPE, link=""):
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, link
+    member.size = 4 if kind == tarfile.REGTYPE else 0
+    return member
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: zip_of(p, ["good", "../evil"]),
+        lambda p: zip_of(p, ["/evil"]),
+        lambda p: zip_of(p, ["a/../../evil"]),
+        lambda p: zip_of(p, ["C:\\evil"]),
+        lambda p: tar_of(p, tar_member("../evil")),
+        lambda p: tar_of(p, tar_member("/evil")),
+        lambda p: tar_of(p, tar_member("link", tarfile.SYMTYPE, "/etc/passwd")),
+        lambda p: tar_of(p, tar_member("link", tarfile.LNKTYPE, "../evil")),
+        lambda p: tar_of(p, tar_member("device", tarfile.CHRTYPE)),
+    ],
+)
+def test_archives_stay_in_their_folder(tmp_path, make):
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    archive = make(tmp_path / "archive")
+    with pytest.raises(ClosedFormError, match="nothing was unpacked"):
+        unpack(archive, folder)
+    assert list(folder.iterdir()) == [] and not (tmp_path / "evil").exists()
+
+
+def test_archives_are_bounded(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", bytes(5_000_000))
+    with pytest.raises(ClosedFormError, match="expected at most 1000000 bytes"):
+        unpack(tmp_path / "bomb.zip", tmp_path, largest=1_000_000)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bomb.zip"]
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04nonsense", b"\x1f\x8bnonsense", b"text"])
+def test_broken_archives_are_refused(tmp_path, content):
+    (tmp_path / "archive").write_bytes(content)
+    with pytest.raises(ClosedFormError, match="archive"):
+        unpack(tmp_path / "archive", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+def test_a_dataset_is_got_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLOSEDFORM_DATA", str(tmp_path / "cache"))
+    np.savez(tmp_path / "demos.npz", observations=np.zeros((4, 2)), actions=np.ones((4, 1)), episode_ends=[2, 4])
+    content = tar_with(tmp_path / "demos.npz")
+    server = Server(content=content)
+    file = RemoteFile("toy/toy.tar.gz", server.url, sha256=hashlib.sha256(content).hexdigest(), member="toy/demos.npz")
+    toy = Dataset("toy", "a toy", "MIT", "arrays", (file,), ("toy/demos.npz",))
+    monkeypatch.setitem(CATALOGUE, "toy", toy)
+    with pytest.raises(ClosedFormError, match="get it with 'closedform data get toy'"):
+        dataset_path("toy")
+    assert cached_path(toy) is None
+    paths = [get_dataset(toy, progress=False) for _ in range(2)]
+    server.shutdown()
+    assert server.ranges == [None] and paths == [dataset_path("toy")] * 2
+    assert len(load_demos("toy")) == 2
+
+
+def tar_with(path: Path) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        archive.add(path, "toy/demos.npz")
+    return buffer.getvalue()
