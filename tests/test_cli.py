@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from closedform import ClosedFormPolicy, __version__
+from closedform import ClosedFormPolicy, __version__, save_demos
 from closedform.cli import main
 from tests.conftest import planar_demos
 
@@ -42,8 +42,14 @@ def test_version_and_help(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "{info}"),
+        ([], "Expected one of {convert, data, info, inspect}"),
         (["inform"], "inform"),
+        (["convert", "nowhere", "there"], "found nothing there"),
+        (["convert", "nowhere"], "PATH"),
+        (["inspect", "nowhere"], "found nothing there"),
+        (["data", "get", "nothing"], "no dataset 'nothing': expected one of pusht"),
+        (["data", "get"], "expected the name of a dataset"),
+        (["data", "eat", "pusht"], "eat"),
         (["info"], "PATH"),
         (["info", "nowhere", "--yaml"], "--yaml"),
         (["info", "nowhere"], "found no config.json"),
@@ -55,3 +61,32 @@ def test_a_mistake_is_one_line_and_exit_2(arguments, message):
     assert done.stdout == ""
     assert done.stderr.startswith("closedform: ") and message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_convert_and_inspect(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_demos(planar_demos(np.random.default_rng(0)), "demos")
+    main(["convert", "demos", "lr", "--to", "lerobot", "--episodes", "0:3,5"])
+    assert capsys.readouterr().out == "4 episodes, 120 steps: lr\n"
+    main(["inspect", "lr"])
+    text = capsys.readouterr().out
+    assert "4 episodes, 120 steps" in text and "report: lr-report/report.html" in text
+    assert (tmp_path / "lr-report" / "report.html").exists()
+    main(["inspect", "lr", "--json"])
+    assert json.loads(capsys.readouterr().out)["n_episodes"] == 4
+    with pytest.raises(SystemExit) as stop:
+        main(["convert", "demos", "other", "--episodes", "one"])
+    assert stop.value.code == 2 and "such as 0:10,15, found 'one'" in capsys.readouterr().err
+
+
+def test_data_lists_what_there_is(capsys):
+    main(["data", "list"])
+    assert "robomimic-lift-10" in capsys.readouterr().out
+    main(["data", "list", "--json"])
+    assert json.loads(capsys.readouterr().out)[0]["name"] == "pusht"
+
+
+def test_a_reader_that_goes_away_is_no_mistake(saved):
+    command = f"{sys.executable} -m closedform info {saved} | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stderr == "" and done.stdout.count("\n") == 1

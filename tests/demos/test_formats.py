@@ -159,6 +159,17 @@ def test_absolute_actions_lead_where_the_hand_goes(lift):
         load_demos(path, actions="relative")
 
 
+def test_absolute_actions_are_the_goals_of_robosuites_controller(lift):
+    """Goals that robosuite 1.4.1 sets for these deltas in the recorded states of demo_0, read off its controller."""
+    goals = {
+        0: [-0.090494, -0.015229, 1.011848, 0.007304, 0.999972, -0.001638, 0.997229, -0.007162, 0.074042],
+        30: [0.053073, 0.020825, 0.858243, 0.304494, 0.951415, -0.045744, 0.950281, -0.300144, 0.082943],
+    }
+    absolute = load_demos(DATA / "robomimic" / "lift_ph_low_dim_10demos.hdf5", actions="absolute_6d")
+    for step, goal in goals.items():
+        np.testing.assert_allclose(absolute[0].actions[step, :9], goal, atol=2e-6)
+
+
 @given(st.lists(st.floats(-3, 3), min_size=3, max_size=3).filter(lambda v: np.linalg.norm(v) < 3.1))
 def test_axis_angle_and_matrix_are_inverse(vector):
     matrix = matrix_of_axis_angle(np.array([vector]))

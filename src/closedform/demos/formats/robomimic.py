@@ -149,8 +149,8 @@ def _absolute(
 ) -> np.ndarray:
     """The targets of robosuite's OSC_POSE controller for delta actions, from the pose that was observed.
 
-    The controller adds the scaled delta to the hand's pose at the time; `robot0_eef_quat` is turned by -90 degrees
-    about the hand's z axis from the frame in which it does.
+    The controller adds the scaled delta to the pose of its own frame at the time, which is turned by -90 degrees about
+    the hand's z axis from `robot0_eef_quat`.
     """
     controller = environment.get("env_kwargs", {}).get("controller_configs", {})
     if controller.get("type") != "OSC_POSE" or not controller.get("control_delta", False):
@@ -167,7 +167,7 @@ def _absolute(
         position = _numbers(path, name, demo["obs"], f"robot{arm}_eef_pos")
         quaternion = _numbers(path, name, demo["obs"], f"robot{arm}_eef_quat")
         delta = np.clip(own[:, :6], -1, 1) * scale
-        quarter_turn = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+        quarter_turn = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
         rotation = (
             matrix_of_axis_angle(delta[:, 3:]) @ rotation_matrix(columns_of_quaternion(quaternion)) @ quarter_turn
         )

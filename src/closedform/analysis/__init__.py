@@ -1,0 +1,1 @@
+"""What demonstrations are like, and what follows from it."""

@@ -1,0 +1,369 @@
+"""Health: the facts about a set of demonstrations, and the problems in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.demos import Demos
+from closedform.demos.layout import Layout
+from closedform.errors import ClosedFormError
+from closedform.policies.closed_form import ClosedFormPolicy
+
+IDLE_SECONDS, IDLE_STEPS = 1.0, 10  # how long nothing may change before it counts as idle
+MOST_LISTED = 5  # problems of one kind that are listed one by one
+LEAVE_OUT_EPISODES, QUERIES = 206, 10  # episodes that are left out in turn, and steps of each that are predicted
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that a person should look at.
+
+    Attributes:
+        severity: `error` (the demonstrations cannot be used as they are), `warning` or `note`.
+        kind: one word, e.g. `jump`.
+        episode, step: where, as far as it has a place.
+        message: what was found.
+        advice: what to do about it.
+    """
+
+    severity: str
+    kind: str
+    message: str
+    advice: str
+    episode: int | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class EntryFacts:
+    """One number of an observation or an action."""
+
+    name: str
+    low: float
+    high: float
+    mean: float
+    std: float
+    state: str
+
+
+@dataclass(frozen=True)
+class Health:
+    """All facts about a set of demonstrations.
+
+    Attributes:
+        n_episodes, n_steps, rate: how much there is, and at how many steps a second (None if unknown).
+        lengths: steps of each episode.
+        observations, actions: facts about each number.
+        prediction_error: for each episode that was left out, how far the policy made of the others is from what was
+            done, root mean square in units where actions fill [-1, 1]; None for episodes that were not tried.
+        distances: (episode, step, distance to the other episodes) of the steps that were tried.
+        problems: the most severe first.
+    """
+
+    n_episodes: int
+    n_steps: int
+    rate: float | None
+    lengths: list[int]
+    observations: list[EntryFacts]
+    actions: list[EntryFacts]
+    prediction_error: list[float | None]
+    distances: list[tuple[int, int, float]]
+    problems: list[Problem] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain lists and dictionaries."""
+        return asdict(self)
+
+
+def examine(demos: Demos, *, progress: Callable[[str, float], object] | None = None) -> Health:
+    """Examines demonstrations; they may hold numbers that are not finite.
+
+    Args:
+        demos: as `load_demos(path, finite=False)` returns them.
+        progress: is told what is being done, and how much of it is done.
+    """
+    say = progress or (lambda *_: None)
+    lengths = [len(episode) for episode in demos]
+    problems: list[Problem] = []
+    facts: dict[str, list[EntryFacts]] = {}
+    for what in ("observations", "actions"):
+        say(f"looking at {what}", 0.0)
+        values = demos.all_observations() if what == "observations" else demos.all_actions()
+        layout = demos.observation_layout if what == "observations" else demos.action_layout
+        problems += _not_finite(what, values, layout, lengths)
+        facts[what] = [_entry(what, layout.describe(i), values[:, i]) for i in range(values.shape[1])]
+        problems += _constant(what, facts[what])
+        problems += _jumps(what, values, layout, lengths) if what == "observations" else []
+        problems += _outliers(values, layout, lengths) if what == "actions" else []
+    problems += _duplicates(demos)
+    problems += _idle(demos)
+    problems += _short(lengths)
+    errors, distances = _leave_one_out(demos, problems, say)
+    problems += _badly_predicted(errors) + _thin(distances)
+    order = {"error": 0, "warning": 1, "note": 2}
+    return Health(
+        n_episodes=len(demos),
+        n_steps=sum(lengths),
+        rate=demos.rate,
+        lengths=lengths,
+        observations=facts["observations"],
+        actions=facts["actions"],
+        prediction_error=errors,
+        distances=distances,
+        problems=sorted(problems, key=lambda p: order[p.severity]),
+    )
+
+
+def _place(lengths: list[int], row: int) -> tuple[int, int]:
+    ends = np.cumsum(lengths)
+    episode = int(np.searchsorted(ends, row, side="right"))
+    return episode, int(row - (ends[episode] - lengths[episode]))
+
+
+def _listed(rows: np.ndarray, make: Callable[[int], Problem], kind: str, severity: str) -> list[Problem]:
+    """The first of many problems of a kind one by one, and where the others are."""
+    problems = [make(int(row)) for row in rows[:MOST_LISTED]]
+    if len(rows) > MOST_LISTED:
+        others = list(dict.fromkeys(make(int(row)).episode for row in rows[MOST_LISTED:1000]))
+        where = ", ".join(map(str, others[:30])) + (", ..." if len(others) > 30 else "")
+        message = f"{len(rows) - MOST_LISTED} more of the same kind, in episodes {where}"
+        problems.append(Problem(severity, kind, message, "as for the first ones"))
+    return problems
+
+
+def _entry(what: str, name: str, values: np.ndarray) -> EntryFacts:
+    finite = values[np.isfinite(values)].astype(np.float64)
+    if not len(finite):
+        return EntryFacts(f"{what[:-1]} {name}", 0.0, 0.0, 0.0, 0.0, "not finite")
+    low, high = float(finite.min()), float(finite.max())
+    mean, std = float(finite.mean()), float(finite.std())
+    state = "ok"
+    if high == low:
+        state = "constant"
+    elif std < 1e-6 * max(abs(low), abs(high)) or _nearly_constant(finite, low, high):
+        state = "nearly constant"
+    return EntryFacts(f"{what[:-1]} {name}", low, high, mean, std, state)
+
+
+def _nearly_constant(values: np.ndarray, low: float, high: float) -> bool:
+    """Nearly all values within a thousandth of the range around the middle one."""
+    middle = np.median(values)
+    return bool(np.mean(np.abs(values - middle) < 1e-3 * (high - low)) > 0.999)
+
+
+def _not_finite(what: str, values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
+    rows, columns = np.nonzero(~np.isfinite(values))
+    first = {int(row): int(column) for row, column in zip(rows[::-1], columns[::-1], strict=True)}
+
+    def make(row: int) -> Problem:
+        episode, step = _place(lengths, row)
+        found = values[row, first[row]]
+        message = f"{what[:-1]} {layout.describe(first[row])} is {found}"
+        return Problem("error", "not finite", message, "cut the step out or record the episode again", episode, step)
+
+    return _listed(np.unique(rows), make, "not finite", "error")
+
+
+def _constant(what: str, facts: list[EntryFacts]) -> list[Problem]:
+    return [
+        Problem(
+            "note",
+            "constant",
+            f"{entry.name} is {entry.state} ({entry.low:.6g} to {entry.high:.6g})",
+            "leave it out if it should vary, or check that the sensor is connected",
+        )
+        for entry in facts
+        if entry.state != "ok"
+    ]
+
+
+def _jumps(what: str, values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
+    """Steps that change a number by half of its range, and by ten times what a step usually does."""
+    problems: list[Problem] = []
+    inside = np.ones(len(values), bool)
+    inside[np.append(0, np.cumsum(lengths)[:-1])] = False  # the first step of an episode follows on nothing
+    kinds = [entry.kind for entry, columns in layout.slices() for _ in range(columns.stop - columns.start)]
+    for column, kind in enumerate(kinds):
+        number = values[:, column].astype(np.float64)
+        change = np.zeros(len(number))
+        change[1:] = np.abs(np.diff(number))
+        usual = change[inside & np.isfinite(change)]
+        if kind == "binary" or not len(usual) or not np.isfinite(number).any():
+            continue
+        width = float(np.nanmax(number) - np.nanmin(number))
+        limit = max(0.5 * width, 10 * float(np.median(usual)))
+        with np.errstate(invalid="ignore"):
+            rows = np.flatnonzero(inside & (change > limit)) if width > 0 else np.empty(0, int)
+        wraps = len(rows) > 0 and bool(
+            np.all(np.abs(change[rows] - 2 * np.pi) < 0.6) or np.all(abs(change[rows] - 360) < 30)
+        )
+
+        def make(
+            row: int, number: np.ndarray = number, column: int = column, wraps: bool = wraps, kind: str = kind
+        ) -> Problem:
+            episode, step = _place(lengths, row)
+            name = f"{what[:-1]} {layout.describe(column)}"
+            found = f"{name} jumps from {number[row - 1]:.4g} to {number[row]:.4g}"
+            if wraps and kind == "angle":
+                return Problem("note", "wrapped angle", found, "nothing to do: it is declared an angle", episode, step)
+            if wraps:
+                return Problem(
+                    "warning", "wrapped angle", found, "declare the entry an angle in the layout", episode, step
+                )
+            return Problem("warning", "jump", found, "look for a lost marker or a dropped packet", episode, step)
+
+        problems += _listed(rows, make, "wrapped angle" if wraps else "jump", "note" if kind == "angle" else "warning")
+    return problems
+
+
+def _outliers(values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
+    """Actions further outside the middle 98 per cent than those are wide."""
+    problems: list[Problem] = []
+    for column in range(values.shape[1]):
+        number = values[:, column].astype(np.float64)
+        finite = number[np.isfinite(number)]
+        if not len(finite):
+            continue
+        low, high = np.quantile(finite, [0.01, 0.99])
+        with np.errstate(invalid="ignore"):
+            rows = np.flatnonzero((number < low - (high - low)) | (number > high + (high - low)))
+
+        def make(
+            row: int, number: np.ndarray = number, column: int = column, low: float = low, high: float = high
+        ) -> Problem:
+            episode, step = _place(lengths, row)
+            message = f"action {layout.describe(column)} is {number[row]:.4g}, usually {low:.4g} to {high:.4g}"
+            return Problem("warning", "unusual action", message, "check what was commanded there", episode, step)
+
+        problems += _listed(rows, make, "unusual action", "warning") if high > low else []
+    return problems
+
+
+def _duplicates(demos: Demos) -> list[Problem]:
+    seen: dict[bytes, int] = {}
+    problems = []
+    for index, episode in enumerate(demos):
+        digest = hashlib.sha256(episode.observations.tobytes() + episode.actions.tobytes()).digest()
+        if digest in seen:
+            message = f"episode {index} is the same as episode {seen[digest]}"
+            problems.append(Problem("warning", "duplicate", message, "remove one of them", index, 0))
+        seen.setdefault(digest, index)
+    return problems
+
+
+def _idle(demos: Demos) -> list[Problem]:
+    """Stretches in which neither observations nor actions change by a thousandth of their spread."""
+    shortest = max(IDLE_STEPS, int(IDLE_SECONDS * demos.rate)) if demos.rate else IDLE_STEPS
+    scales = []
+    for values in (demos.all_observations(), demos.all_actions()):
+        finite = np.where(np.isfinite(values), values, 0)
+        scales.append(np.maximum(finite.std(0), 1e-12) * 1e-3)
+    stretches = []
+    for index, episode in enumerate(demos):
+        if len(episode) < 2:
+            continue
+        still = np.ones(len(episode) - 1, bool)
+        for values, scale in zip((episode.observations, episode.actions), scales, strict=True):
+            with np.errstate(invalid="ignore"):
+                still &= (np.abs(np.diff(values, axis=0)) <= scale).all(1)
+        edges = np.diff(np.concatenate([[0], still, [0]]).astype(int))
+        for begin, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
+            if end - begin >= shortest:
+                stretches.append((index, int(begin), int(end - begin)))
+    stretches.sort(key=lambda s: -s[2])
+
+    def make(row: int) -> Problem:
+        episode, step, length = stretches[row]
+        return Problem("note", "idle", f"nothing changes for {length} steps", "cut the stretch out", episode, step)
+
+    return _listed(np.arange(len(stretches)), make, "idle", "note")
+
+
+def _short(lengths: list[int]) -> list[Problem]:
+    typical = float(np.median(lengths))
+    return [
+        Problem("warning", "short", f"episode {i} has {n} steps, the median is {typical:g}", "is it whole?", i, 0)
+        for i, n in enumerate(lengths)
+        if n < 0.2 * typical
+    ][:MOST_LISTED]
+
+
+def _leave_one_out(
+    demos: Demos, problems: list[Problem], say: Callable[[str, float], object]
+) -> tuple[list[float | None], list[tuple[int, int, float]]]:
+    """Predicts episodes from all others with the closed-form policy itself; spread evenly if there are many."""
+    errors: list[float | None] = [None] * len(demos)
+    distances: list[tuple[int, int, float]] = []
+    if len(demos) < 2 or any(problem.severity == "error" for problem in problems):
+        return errors, distances
+    try:
+        policy = ClosedFormPolicy(demos)
+    except ClosedFormError as error:
+        problems.append(
+            Problem("error", "unusable", str(error), "the policy cannot be built from these demonstrations")
+        )
+        return errors, distances
+    store, config = policy._store, policy.config
+    world = next((i for i, frame in enumerate(store.spec.selected_frames) if frame.body < 0), 0)
+    scale = store.scaling.scale[world]
+    most = LEAVE_OUT_EPISODES if len(store) < 200_000 else 20
+    chosen = np.unique(np.linspace(0, len(demos) - 1, min(most, len(demos))).astype(int))
+    for count, index in enumerate(chosen):
+        say("leaving out one episode after the other", count / len(chosen))
+        episode = demos[int(index)]
+        if not len(episode):
+            continue
+        steps = np.unique(np.linspace(0, max(len(episode) - config.n_action_steps, 0), QUERIES).astype(int))
+        rest = store.remove(int(index))
+        windows = policy._windows(np.asarray(episode.observations[steps], np.float64))
+        made = policy._generate(rest, windows, 1, np.random.default_rng(0), np.empty(0), explain=False)
+        predicted = policy._to_robot(rest, windows, made)[:, 0]
+        squares = []
+        for step, chunk in zip(steps, predicted, strict=True):
+            done = episode.actions[step : step + config.n_action_steps]
+            difference = store.spec.encoding.encode(chunk[: len(done)]) - store.spec.encoding.encode(done)
+            squares.append(float(np.mean((difference * scale) ** 2)))
+        errors[int(index)] = float(np.sqrt(np.mean(squares)))
+        distances += [(int(index), int(s), float(d)) for s, d in zip(steps, made.distances, strict=True)]
+    return errors, distances
+
+
+def _badly_predicted(errors: list[float | None]) -> list[Problem]:
+    known = np.array([error for error in errors if error is not None])
+    if len(known) < 5:
+        return []
+    q1, q3 = np.quantile(known, [0.25, 0.75])
+    limit = q3 + 3 * (q3 - q1)
+    rows = np.array([i for i, error in enumerate(errors) if error is not None and error > limit], int)
+
+    def make(row: int) -> Problem:
+        message = (
+            f"the others predict episode {row} badly: error {errors[row]:.2f}, the median is {np.median(known):.2f}"
+        )
+        return Problem(
+            "warning", "unlike the others", message, "watch it: a mistake, or a rare case to record more of", row, 0
+        )
+
+    return _listed(rows, make, "unlike the others", "warning")
+
+
+def _thin(distances: list[tuple[int, int, float]]) -> list[Problem]:
+    """The steps that are furthest from all other episodes."""
+    if len(distances) < 20:
+        return []
+    values = np.array([distance for _, _, distance in distances])
+    q1, q3 = np.quantile(values, [0.25, 0.75])
+    rows = np.argsort(-values)
+    rows = rows[values[rows] > q3 + 3 * (q3 - q1)]
+
+    def make(row: int) -> Problem:
+        episode, step, distance = distances[row]
+        message = f"unlike anything elsewhere: distance {distance:.1f}, the median is {np.median(values):.1f}"
+        return Problem("note", "thin coverage", message, "record more from there if it matters", episode, step)
+
+    return _listed(rows, make, "thin coverage", "note")

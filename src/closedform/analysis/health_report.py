@@ -1,0 +1,157 @@
+"""The page and the picture that `closedform inspect` writes about a set of demonstrations (extra `plots`)."""
+
+from __future__ import annotations
+
+import base64
+import html
+from pathlib import Path
+
+import numpy as np
+
+from closedform.analysis.health import EntryFacts, Health, Problem
+from closedform.demos.demos import Demos
+from closedform.errors import MissingExtraError
+
+INK, ACCENT, QUIET = "#2e3440", "#c8553d", "#8a93a6"
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #2e3440; max-width: 1060px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .3rem .6rem; }
+th { border-bottom: 2px solid #d8dee9; } td { border-bottom: 1px solid #e5e9f0; vertical-align: top; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+.error { color: #b00020; font-weight: 600; } .warning { color: #a65d00; font-weight: 600; } .note { color: #5e6a80; }
+img { width: 100%; }
+"""
+
+
+def draw(health: Health, demos: Demos, path: Path) -> None:
+    """Draws lengths, prediction errors and coverage into a PNG file."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plots", "drawing a report") from error
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout="constrained")
+    axes[0, 0].hist(health.lengths, bins=min(30, max(5, len(set(health.lengths)))), color=QUIET)
+    axes[0, 0].set(title="Length of episodes", xlabel="steps", ylabel="episodes")
+
+    tried = [(index, error) for index, error in enumerate(health.prediction_error) if error is not None]
+    if tried:
+        flagged = {p.episode for p in health.problems if p.kind == "unlike the others"}
+        axes[0, 1].bar(
+            [index for index, _ in tried],
+            [error for _, error in tried],
+            width=1.0,
+            color=[ACCENT if index in flagged else QUIET for index, _ in tried],
+        )
+    else:
+        axes[0, 1].text(0.5, 0.5, "not measured", ha="center", transform=axes[0, 1].transAxes, color=QUIET)
+    axes[0, 1].set(
+        title="How badly the other episodes predict it", xlabel="episode", ylabel="RMS error, actions in [-1, 1]"
+    )
+
+    _draw_coverage(axes[1, 0], health, demos)
+    _draw_jumps(axes[1, 1], health, demos)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def _draw_coverage(axis, health: Health, demos: Demos) -> None:
+    """Distances to the other episodes, over the first two numbers of a position that moves, or of the observation."""
+    columns = next(
+        (
+            (columns.start, columns.start + 1)
+            for entry, columns in demos.observation_layout.slices()
+            if entry.kind == "position" and demos.all_observations()[:, columns].std() > 0
+        ),
+        (0, min(1, demos.observation_layout.width - 1)),
+    )
+    names = [demos.observation_layout.describe(column) for column in columns]
+    everything = demos.all_observations()
+    shown = everything[:: max(1, len(everything) // 20_000)]
+    axis.scatter(shown[:, columns[0]], shown[:, columns[1]], s=1, color="#d8dee9", rasterized=True)
+    if health.distances:
+        points = np.array([demos[e].observations[s][list(columns)] for e, s, _ in health.distances])
+        distances = np.array([d for _, _, d in health.distances])
+        order = np.argsort(distances)
+        dots = axis.scatter(
+            points[order, 0],
+            points[order, 1],
+            s=9,
+            c=distances[order],
+            cmap="inferno_r",
+            vmax=np.quantile(distances, 0.98),
+        )
+        axis.figure.colorbar(dots, ax=axis, label="distance to the other episodes")
+    axis.set(title="Coverage: dark is thin", xlabel=names[0], ylabel=names[1])
+
+
+def _draw_jumps(axis, health: Health, demos: Demos) -> None:
+    """The first jump or wrapped angle as it was recorded, or the spread of each number if there is none."""
+    jump = next((p for p in health.problems if p.kind in ("wrapped angle", "jump") and p.step is not None), None)
+    if jump is None or jump.episode is None or jump.step is None:
+        facts = health.observations
+        axis.barh(range(len(facts)), [fact.std for fact in facts], color=QUIET)
+        axis.set_yticks(range(len(facts)), [fact.name.removeprefix("observation ") for fact in facts], fontsize=8)
+        axis.set(title="Standard deviation of each number", xlabel="its own units")
+        axis.invert_yaxis()
+        return
+    values = demos[jump.episode].observations
+    column = int(jump.message.split("entry ")[1].split()[0])
+    around = slice(max(0, jump.step - 40), jump.step + 40)
+    axis.plot(np.arange(len(values))[around], values[around, column], ".-", color=INK, markersize=4, linewidth=0.8)
+    axis.axvline(jump.step - 0.5, color=ACCENT, linewidth=1)
+    axis.set(
+        title=f"{jump.kind.capitalize()} in episode {jump.episode}, step {jump.step}",
+        xlabel="step",
+        ylabel=demos.observation_layout.describe(column),
+    )
+
+
+def write_page(health: Health, name: str, picture: Path, path: Path) -> None:
+    """Writes one self-contained HTML file: problems first, then the picture, then every number."""
+    image = base64.b64encode(picture.read_bytes()).decode()
+    rate = f", {health.rate:g} steps a second" if health.rate else ""
+    errors = [error for error in health.prediction_error if error is not None]
+    predicted = (
+        f" Left out, an episode is predicted with an error of {np.median(errors):.2f} (median)." if errors else ""
+    )
+    page = f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{html.escape(name)}: demonstrations</title><style>{STYLE}</style>
+<h1>{html.escape(name)}</h1>
+<p>{health.n_episodes} episodes, {health.n_steps} steps{rate}; {min(health.lengths)} to {max(health.lengths)} steps
+each, median {np.median(health.lengths):g}.{predicted}</p>
+<h2>Problems</h2>{_problem_table(health.problems)}
+<h2>Picture</h2><img alt="lengths, prediction errors, coverage" src="data:image/png;base64,{image}">
+<h2>Numbers</h2>{_entry_table([*health.observations, *health.actions])}
+</html>
+"""
+    path.write_text(page, encoding="utf-8")
+
+
+def _problem_table(problems: list[Problem]) -> str:
+    if not problems:
+        return "<p>None found.</p>"
+    rows = "".join(
+        f'<tr><td class="{p.severity}">{p.severity}</td><td>{html.escape(p.kind)}</td>'
+        f'<td class="number">{"" if p.episode is None else p.episode}</td>'
+        f'<td class="number">{"" if p.step is None else p.step}</td>'
+        f"<td>{html.escape(p.message)}</td><td>{html.escape(p.advice)}</td></tr>"
+        for p in problems
+    )
+    numbers = '<th class="number">episode</th><th class="number">step</th>'
+    head = f"<th></th><th>kind</th>{numbers}<th>found</th><th>what to do</th>"
+    return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+def _entry_table(entries: list[EntryFacts]) -> str:
+    rows = "".join(
+        f"<tr><td>{html.escape(e.name)}</td>"
+        + "".join(f'<td class="number">{value:.5g}</td>' for value in (e.low, e.high, e.mean, e.std))
+        + f"<td>{e.state if e.state != 'ok' else ''}</td></tr>"
+        for e in entries
+    )
+    numbers = "".join(f'<th class="number">{name}</th>' for name in ("low", "high", "mean", "std"))
+    return f"<table><tr><th>number</th>{numbers}<th></th></tr>{rows}</table>"

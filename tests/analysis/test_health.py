@@ -1,0 +1,145 @@
+"""Health: every kind of problem is found where it is, and sound demonstrations have none."""
+
+import json
+
+import numpy as np
+import pytest
+
+from closedform import Demos, Layout, load_demos
+from closedform.analysis.health import examine
+from closedform.analysis.health_report import draw, write_page
+from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS, planar_demos
+
+
+def spoiled(change, n_episodes=12):
+    """Sound demonstrations with one thing done to them."""
+    demos = planar_demos(np.random.default_rng(0), n_episodes=n_episodes)
+    pairs = [(e.observations.copy(), e.actions.copy()) for e in demos]
+    pairs = change(pairs) or pairs
+    return Demos(pairs, PLANAR_OBSERVATIONS, PLANAR_ACTIONS, rate=10.0, finite=False)
+
+
+def found(demos, kind):
+    return [(p.episode, p.step) for p in examine(demos).problems if p.kind == kind]
+
+
+def test_sound_demonstrations_have_no_problems():
+    assert [p for p in examine(spoiled(lambda pairs: pairs)).problems if p.severity != "note"] == []
+
+
+def test_numbers_that_are_not_finite_are_found():
+    def change(pairs):
+        pairs[3][0][7, 1] = np.nan
+        pairs[5][1][2, 0] = np.inf
+
+    health = examine(spoiled(change))
+    errors = [p for p in health.problems if p.severity == "error"]
+    assert (
+        [(p.episode, p.step) for p in errors] == [(3, 7), (5, 2)] == [(p.episode, p.step) for p in health.problems[:2]]
+    )
+    assert "observation entry 1 (hand position) is nan" in errors[0].message
+    assert all(error is None for error in health.prediction_error)  # no policy can be built from them
+
+
+def test_jumps_are_found():
+    def change(pairs):
+        pairs[4][0][10, 0] += 50
+
+    assert found(spoiled(change), "jump") == [(4, 10), (4, 11)]
+
+
+@pytest.mark.parametrize("kind", ["angle", "other"])
+def test_a_wrapped_angle_is_told_from_a_jump(kind):
+    angle = np.linspace(5.5, 7.5, 40)[:, None] % (2 * np.pi)
+    demos = Demos([(angle + 0.001 * i, np.zeros((40, 1))) for i in range(3)], Layout.of((None, kind)))
+    problems = [p for p in examine(demos).problems if p.kind == "wrapped angle"]
+    assert [p.episode for p in problems] == [0, 1, 2]
+    assert {p.severity for p in problems} == {"note" if kind == "angle" else "warning"}
+    assert problems[0].advice.startswith("declare") == (kind == "other")
+
+
+def test_constant_numbers_are_found():
+    def change(pairs):
+        for observations, _ in pairs:
+            observations[:, 4] = 0.3
+        pairs[0][0][5, 3] = 0.0
+        for observations, _ in pairs:
+            observations[:, 3] = 5e3 + 1e-9 * observations[:, 3]
+
+    states = [entry.state for entry in examine(spoiled(change)).observations]
+    assert states == ["ok", "ok", "ok", "nearly constant", "constant"]
+
+
+def test_duplicates_idle_stretches_short_episodes_and_unusual_actions_are_found():
+    def change(pairs):
+        pairs[7] = (pairs[2][0].copy(), pairs[2][1].copy())
+        pairs[5][0][8:25], pairs[5][1][8:25] = pairs[5][0][8], pairs[5][1][8]
+        pairs[9] = (pairs[9][0][:3], pairs[9][1][:3])
+        pairs[1][1][20, 1] = 40.0
+
+    demos = spoiled(change)
+    assert found(demos, "duplicate") == [(7, 0)]
+    assert found(demos, "idle") == [(5, 8)]
+    assert found(demos, "short") == [(9, 0)]
+    assert found(demos, "unusual action") == [(1, 20)]
+
+
+def test_an_episode_unlike_the_others_and_thin_coverage_are_found():
+    rng = np.random.default_rng(1)
+    pairs = []
+    for i in range(14):
+        hand = np.linspace(0, 1, 40)[:, None] * [1.0, 0.5] + 0.01 * rng.normal(size=(40, 2))
+        pairs.append((hand, -hand if i == 6 else hand))
+    pairs[11] = (pairs[11][0] + [0.0, 40.0], pairs[11][1])
+    health = examine(Demos(pairs))
+    assert 6 in [p.episode for p in health.problems if p.kind == "unlike the others"]
+    assert {p.episode for p in health.problems if p.kind == "thin coverage" and p.episode is not None} == {11}
+
+
+def test_many_problems_of_a_kind_are_summed_up():
+    def change(pairs):
+        for observations, _ in pairs:
+            observations[9, 2] = np.nan
+
+    problems = [p for p in examine(spoiled(change)).problems if p.kind == "not finite"]
+    assert len(problems) == 6 and problems[-1].message == "7 more of the same kind, in episodes 5, 6, 7, 8, 9, 10, 11"
+
+
+@pytest.mark.parametrize("n_episodes", [1, 2])
+def test_very_few_demonstrations_are_no_problem(n_episodes):
+    assert examine(spoiled(lambda pairs: pairs, n_episodes)).n_episodes == n_episodes
+
+
+def test_pusht_has_a_wrapped_angle_and_is_examined_quickly(pusht):
+    import time
+
+    examine(pusht[:3])
+    start = time.perf_counter()
+    health = examine(pusht)
+    assert time.perf_counter() - start < 10
+    wrapped = [p for p in health.problems if p.kind == "wrapped angle"]
+    assert wrapped[0].message.startswith("observation entry 4 (block angle) jumps from 6.2")
+    assert 0.05 < np.median([e for e in health.prediction_error if e is not None]) < 0.3
+
+
+def test_the_report_is_one_file_that_says_it_all(tmp_path, pusht):
+    health = examine(pusht[:30])
+    draw(health, pusht[:30], tmp_path / "report.png")
+    write_page(health, "a <b> & c", tmp_path / "report.png", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+    assert "a &lt;b&gt; &amp; c" in page and "wrapped angle" in page and "data:image/png;base64," in page
+    assert "http" not in page
+    assert page.index("Problems") < page.index("Picture") < page.index("Numbers")
+
+
+def test_the_facts_are_json(lift):
+    facts = json.loads(json.dumps(examine(lift).to_json()))
+    assert facts["n_episodes"] == 10 and len(facts["observations"]) == 19
+
+
+def test_demonstrations_with_bad_numbers_can_be_loaded_to_be_examined(tmp_path):
+    bad = np.zeros((5, 2))
+    bad[3, 1] = np.nan
+    np.savez(tmp_path / "a.npz", observations=bad, actions=np.zeros((5, 1)), episode_ends=[5])
+    assert found(load_demos(tmp_path / "a.npz", finite=False), "not finite") == [(0, 3)]
