@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from closedform import ClosedFormPolicy, __version__, save_demos
+from closedform import ClosedFormPolicy, Layout, __version__, load_demos, save_demos
 from closedform.cli import main
 from tests.conftest import planar_demos
 
@@ -74,6 +74,10 @@ def test_convert_and_inspect(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "lr-report" / "report.html").exists()
     main(["inspect", "lr", "--json"])
     assert json.loads(capsys.readouterr().out)["n_episodes"] == 4
+    plain = np.zeros((4, 3))
+    np.savez("plain.npz", observations=plain, actions=plain[:, :2], episode_ends=[4])
+    main(["convert", "plain.npz", "known", "--observation-layout", "hand position 2, hand angle"])
+    assert load_demos("known").observation_layout == Layout.of(("hand", "position", 2), ("hand", "angle"))
     with pytest.raises(SystemExit) as stop:
         main(["convert", "demos", "other", "--episodes", "one"])
     assert stop.value.code == 2 and "such as 0:10,15, found 'one'" in capsys.readouterr().err

@@ -18,7 +18,7 @@ import tyro
 from tqdm import tqdm
 from tyro.conf import Positional
 
-from closedform import ClosedFormError, Demos, __version__, load_demos, load_policy, save_demos
+from closedform import ClosedFormError, Demos, Layout, __version__, load_demos, load_policy, save_demos
 from closedform.errors import ConfigError
 
 
@@ -69,6 +69,10 @@ class Source:
     """A filter stored in a robomimic file."""
     actions: Literal["recorded", "absolute", "absolute_6d"] = "recorded"
     """Actions as recorded, or robomimic's deltas made absolute, rotations as axis-angle or rotation-6D."""
+    observation_layout: str | None = None
+    """What the numbers are, such as "hand position 2, block position 2, block angle, - other 3"."""
+    action_layout: str | None = None
+    """The same for actions."""
 
     def load(self, *, finite: bool = True) -> Demos:
         """Reads them."""
@@ -79,6 +83,8 @@ class Source:
             episodes=_numbers(self.episodes),
             mask=self.mask,
             actions=self.actions,
+            observation_layout=Layout.parse(self.observation_layout) if self.observation_layout else None,
+            action_layout=Layout.parse(self.action_layout) if self.action_layout else None,
             finite=finite,
         )
 
@@ -97,6 +103,7 @@ class Convert(Source):
         demos = self.load()
         save_demos(demos, self.target, self.to)
         print(f"{len(demos)} episodes, {demos.n_steps} steps: {self.target}")
+        _print_skipped(demos)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +134,7 @@ class Inspect(Source):
                 return
         else:
             _print_health(health)
+            _print_skipped(demos)
         from closedform.analysis.health_report import draw, write_page
 
         name = Path(self.demos).name
@@ -227,6 +235,11 @@ def _print_health(health: Any) -> None:
     errors = [error for error in health.prediction_error if error is not None]
     if errors:
         print(f"left out, an episode is predicted with error {np.median(errors):.3f} (median), worst {max(errors):.3f}")
+
+
+def _print_skipped(demos: Demos) -> None:
+    if demos.skipped:
+        print(f"not read: {', '.join(demos.skipped)}")
 
 
 def _numbers(text: str | None) -> list[int] | None:

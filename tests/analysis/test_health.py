@@ -58,6 +58,18 @@ def test_a_wrapped_angle_is_told_from_a_jump(kind):
     assert problems[0].advice.startswith("declare") == (kind == "other")
 
 
+def test_a_quaternion_may_change_its_sign_but_not_jump():
+    turn = np.linspace(0, 1, 60)
+    quaternions = np.stack([0 * turn, 0 * turn, np.sin(turn / 2), np.cos(turn / 2)], 1)
+    flipped, jumping = quaternions.copy(), quaternions.copy()
+    flipped[30:] *= -1
+    jumping[30] = [1.0, 0.0, 0.0, 0.0]
+    layout = Layout.of(("hand", "quaternion"))
+    for observations, expected in ((flipped, []), (jumping, [(1, 30), (1, 31)])):
+        episodes = [(quaternions, turn[:, None]), (observations, turn[:, None])]
+        assert found(Demos(episodes, layout), "jump") == expected
+
+
 def test_constant_numbers_are_found():
     def change(pairs):
         for observations, _ in pairs:

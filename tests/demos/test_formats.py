@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from closedform import ClosedFormError, Demos, Layout, load_demos, save_demos
 from closedform.demos.encoding import columns_of_quaternion, rotation_matrix, two_columns
-from closedform.demos.formats import lerobot
 from closedform.demos.formats.robomimic import axis_angle_of, matrix_of_axis_angle
 from tests.conftest import DATA, planar_demos
 
@@ -85,7 +84,7 @@ def test_both_copies_of_pusht_are_the_same(tmp_path, pusht):
     for a, b in zip(copy, pusht, strict=True):
         np.testing.assert_array_equal(a.observations, b.observations[:, :2])
         np.testing.assert_array_equal(a.actions, b.actions)
-    assert copy.rate == 10.0 and lerobot.video_keys(tmp_path / "lr") == ["observation.image"]
+    assert copy.rate == 10.0 and copy.skipped == ("observation.image",)
 
 
 def test_lerobot_v2_1_is_read(tmp_path, demos):
@@ -127,6 +126,16 @@ def test_lerobot_metadata_is_right(tmp_path, demos):
     tasks = pq.read_table(tmp_path / "lr" / "meta" / "tasks.parquet")
     assert tasks.to_pydict() == {"task_index": [0], "__index_level_0__": ["demonstration"]}
     assert json.loads(tasks.schema.metadata[b"pandas"])["index_columns"] == ["__index_level_0__"]
+
+
+def test_lerobot_tasks_are_kept(tmp_path, demos):
+    named = Demos(demos, demos.observation_layout, demos.action_layout, tasks=["push", "pull", "push", "lift"])
+    save_demos(named, tmp_path / "lr", "lerobot")
+    assert load_demos(tmp_path / "lr").tasks == ("push", "pull", "push", "lift")
+    assert load_demos(tmp_path / "lr", episodes=[3, 1]).tasks == ("lift", "pull")
+    (tmp_path / "lr" / "meta" / "tasks.parquet").unlink()
+    (tmp_path / "lr" / "meta" / "tasks.jsonl").write_text('{"task_index": 0, "task": "schieben"}\n')
+    assert load_demos(tmp_path / "lr").tasks == ("schieben", "", "schieben", "")
 
 
 def test_robomimic_knows_its_layouts_and_masks(lift):

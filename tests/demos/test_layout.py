@@ -40,6 +40,16 @@ def test_contradictions_are_refused(entries, message):
         Layout.of(*entries)
 
 
+def test_layouts_are_read_from_text():
+    text = "hand position 3, hand quaternion, - other 5, lid angle"
+    expected = Layout.of(("hand", "position", 3), ("hand", "quaternion"), (None, "other", 5), ("lid", "angle"))
+    assert Layout.parse(text) == expected
+    with pytest.raises(ClosedFormError, match="expected a layout entry 'body kind' or 'body kind size', found 'hand'"):
+        Layout.parse("hand")
+    with pytest.raises(ClosedFormError, match="unknown kind 'pose'"):
+        Layout.parse("hand pose 7")
+
+
 def test_an_entry_has_at_least_one_number():
     with pytest.raises(ClosedFormError, match="at least one number, found size 0"):
         Entry("other", 0)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
+from closedform.demos.encoding import Encoding, rotation_matrix
+from closedform.demos.layout import SPATIAL_ROTATIONS, Layout
 from closedform.errors import ClosedFormError
 from closedform.policies.closed_form import ClosedFormPolicy
 
@@ -183,42 +184,54 @@ def _constant(what: str, facts: list[EntryFacts]) -> list[Problem]:
 
 
 def _jumps(what: str, values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
-    """Steps that change a number by half of its range, and by ten times what a step usually does."""
+    """Steps that change a number by half of its range or a rotation by half a radian, and far more than usual."""
     problems: list[Problem] = []
     inside = np.ones(len(values), bool)
     inside[np.append(0, np.cumsum(lengths)[:-1])] = False  # the first step of an episode follows on nothing
-    kinds = [entry.kind for entry, columns in layout.slices() for _ in range(columns.stop - columns.start)]
-    for column, kind in enumerate(kinds):
-        number = values[:, column].astype(np.float64)
-        change = np.zeros(len(number))
-        change[1:] = np.abs(np.diff(number))
+    for column, kind, change, least in _changes(values, layout):
         usual = change[inside & np.isfinite(change)]
-        if kind == "binary" or not len(usual) or not np.isfinite(number).any():
+        if not len(usual) or not least > 0:
             continue
-        width = float(np.nanmax(number) - np.nanmin(number))
-        limit = max(0.5 * width, 10 * float(np.median(usual)))
         with np.errstate(invalid="ignore"):
-            rows = np.flatnonzero(inside & (change > limit)) if width > 0 else np.empty(0, int)
-        wraps = len(rows) > 0 and bool(
-            np.all(np.abs(change[rows] - 2 * np.pi) < 0.6) or np.all(abs(change[rows] - 360) < 30)
-        )
+            rows = np.flatnonzero(inside & (change > max(least, 10 * float(np.median(usual)))))
+        turns = np.abs(change[rows, None] - [2 * np.pi, 360.0]) < [0.6, 30.0]
+        wraps = kind not in SPATIAL_ROTATIONS and len(rows) > 0 and bool(turns.all(0).any())
+        if wraps:
+            severity, name = ("note" if kind == "angle" else "warning"), "wrapped angle"
+            advice = (
+                "nothing to do: it is declared an angle" if kind == "angle" else "declare it an angle in the layout"
+            )
+        else:
+            severity, name, advice = "warning", "jump", "look for a lost marker or a dropped packet"
 
         def make(
-            row: int, number: np.ndarray = number, column: int = column, wraps: bool = wraps, kind: str = kind
+            row: int, column: int = column, kind: str = kind, labels: tuple[str, str, str] = (severity, name, advice)
         ) -> Problem:
-            episode, step = _place(lengths, row)
-            name = f"{what[:-1]} {layout.describe(column)}"
-            found = f"{name} jumps from {number[row - 1]:.4g} to {number[row]:.4g}"
-            if wraps and kind == "angle":
-                return Problem("note", "wrapped angle", found, "nothing to do: it is declared an angle", episode, step)
-            if wraps:
-                return Problem(
-                    "warning", "wrapped angle", found, "declare the entry an angle in the layout", episode, step
-                )
-            return Problem("warning", "jump", found, "look for a lost marker or a dropped packet", episode, step)
+            found = f"{what[:-1]} {layout.describe(column)} jumps"
+            if kind not in SPATIAL_ROTATIONS:
+                found += f" from {values[row - 1, column]:.4g} to {values[row, column]:.4g}"
+            return Problem(labels[0], labels[1], found, labels[2], *_place(lengths, row))
 
-        problems += _listed(rows, make, "wrapped angle" if wraps else "jump", "note" if kind == "angle" else "warning")
+        problems += _listed(rows, make, name, severity)
     return problems
+
+
+def _changes(values: np.ndarray, layout: Layout) -> Iterator[tuple[int, str, np.ndarray, float]]:
+    """Each number's, or each rotation's, change from the step before, and the least change that could be a jump."""
+    for entry, columns in layout.slices():
+        part = values[:, columns].astype(np.float64)
+        change = np.zeros(len(part))
+        if entry.kind in SPATIAL_ROTATIONS:
+            rotations = rotation_matrix(Encoding(Layout((entry,))).encode(part))
+            traces = np.einsum("tij,tij->t", rotations[1:], rotations[:-1])
+            change[1:] = np.arccos(np.clip((traces - 1) / 2, -1, 1))
+            yield columns.start, entry.kind, change, 0.5
+        elif entry.kind != "binary":
+            for index, number in enumerate(part.T):
+                change = np.zeros(len(part))
+                change[1:] = np.abs(np.diff(number))
+                finite = number[np.isfinite(number)]
+                yield columns.start + index, entry.kind, change, 0.5 * float(np.ptp(finite)) if len(finite) else 0.0
 
 
 def _outliers(values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:

@@ -20,6 +20,8 @@ class Demos(Sequence[Episode]):
         observation_layout: what the numbers of an observation are; by default nothing is known about them.
         action_layout: the same for actions.
         rate: steps a second, if it is known.
+        tasks: what each episode is a demonstration of, in words, if it is known.
+        skipped: names of what the file holds besides and was not read, such as videos.
         finite: whether to refuse numbers that are not finite and rotations that are none; a report on a dataset wants
             to see them.
     """
@@ -30,12 +32,17 @@ class Demos(Sequence[Episode]):
         observation_layout: Layout | None = None,
         action_layout: Layout | None = None,
         rate: float | None = None,
+        tasks: Sequence[str] | None = None,
+        skipped: Sequence[str] = (),
         finite: bool = True,
     ):
-        self.rate = rate
+        self.rate, self.skipped = rate, tuple(skipped)
         self.episodes = tuple(as_episode(episode, index) for index, episode in enumerate(episodes))
         if not self.episodes:
             raise DataError("expected at least one episode, found none")
+        self.tasks = tuple(tasks) if tasks is not None else None
+        if self.tasks is not None and len(self.tasks) != len(self.episodes):
+            raise DataError(f"expected a task for each of {len(self.episodes)} episodes, found {len(self.tasks)}")
         first = self.episodes[0]
         self.observation_layout = observation_layout or Layout.plain(first.observations.shape[1])
         self.action_layout = action_layout or Layout.plain(first.actions.shape[1])
@@ -68,7 +75,10 @@ class Demos(Sequence[Episode]):
     def __getitem__(self, index: slice) -> Demos: ...
     def __getitem__(self, index: int | slice) -> Episode | Demos:
         if isinstance(index, slice):
-            return Demos(self.episodes[index], self.observation_layout, self.action_layout, self.rate)
+            tasks = None if self.tasks is None else self.tasks[index]
+            return Demos(
+                self.episodes[index], self.observation_layout, self.action_layout, self.rate, tasks, self.skipped
+            )
         return self.episodes[index]
 
     def __repr__(self) -> str:

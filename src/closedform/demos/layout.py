@@ -101,6 +101,18 @@ class Layout:
         return cls(tuple(built))
 
     @classmethod
+    def parse(cls, text: str) -> Layout:
+        """Reads a layout written as `hand position 2, block position 2, block angle, - other 3`; `-` is no body."""
+        entries: list[Any] = []
+        for part in text.split(","):
+            words = part.split()
+            if len(words) not in (2, 3) or (len(words) == 3 and not words[2].isdigit()):
+                raise ConfigError(f"expected a layout entry 'body kind' or 'body kind size', found {part.strip()!r}")
+            body = None if words[0] == "-" else words[0]
+            entries.append((body, words[1], int(words[2])) if len(words) == 3 else (body, words[1]))
+        return cls.of(*entries)
+
+    @classmethod
     def plain(cls, width: int) -> Layout:
         """A layout of `width` numbers about which nothing is known."""
         return cls((Entry("other", width),))

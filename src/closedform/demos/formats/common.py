@@ -71,7 +71,7 @@ def split(
         observations, actions: (T, D_o) and (T, D_a), or more axes, which are flattened.
         ends: (E,), one past the last step of each episode.
         options: what to read.
-        known: `observation_layout`, `action_layout` and `rate` as far as the format knows them.
+        known: layouts, rate, tasks and what was skipped, as far as the format knows them.
     """
     ends = np.asarray(ends)
     if ends.ndim != 1 or ends.dtype.kind not in "iu" or not len(ends):
@@ -84,6 +84,8 @@ def split(
         )
     observations, actions = (flat(path, name, a) for name, a in (("observations", observations), ("actions", actions)))
     chosen = select(path, options.episodes, len(ends))
+    if known.get("tasks") is not None:
+        known["tasks"] = [known["tasks"][e] for e in chosen]
     starts = np.append(0, ends[:-1])
     pairs = [(observations[starts[e] : ends[e]], actions[starts[e] : ends[e]]) for e in chosen]
     return make_demos(path, pairs, options, **known)

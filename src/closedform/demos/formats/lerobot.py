@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def read(path: Path, options: ReadOptions) -> Demos:
     names = list(features)
     keys = tuple(pick(path, names, key, (), "observations") for key in keys)
     action_key = pick(path, names, options.action_key, ("action",), "actions")
-    table = _read_table(path, [*keys, action_key, "episode_index"])
+    with_tasks = ["task_index"] if "task_index" in features else []
+    table = _read_table(path, [*keys, action_key, "episode_index", *with_tasks])
     episode = table["episode_index"].ravel()
     if np.any(np.diff(episode) < 0):
         order = np.argsort(episode, kind="stable")
@@ -56,8 +58,14 @@ def read(path: Path, options: ReadOptions) -> Demos:
     layouts = _stored_layouts(path, info)
     fps = info.get("fps")
     rate = float(fps) if isinstance(fps, int | float) else None
+    tasks = None
+    if with_tasks:
+        names_of_tasks = _read_tasks(path)
+        tasks = [names_of_tasks.get(int(table["task_index"][end - 1, 0]), "") for end in ends]
+    videos = [name for name, f in info["features"].items() if f.get("dtype") in VISUAL]
     observations = np.concatenate([table[key] for key in keys], axis=1)
-    return split(path, observations, table[action_key], ends, options, **layouts, rate=rate)
+    known = {**layouts, "rate": rate, "tasks": tasks, "skipped": videos}
+    return split(path, observations, table[action_key], ends, options, **known)
 
 
 def read_info(path: Path) -> dict[str, Any]:
@@ -76,9 +84,20 @@ def read_info(path: Path) -> dict[str, Any]:
     return info
 
 
-def video_keys(path: Path) -> list[str]:
-    """The features that are videos or images, which are not read."""
-    return [name for name, f in read_info(path)["features"].items() if f.get("dtype") in VISUAL]
+def _read_tasks(path: Path) -> dict[int, str]:
+    """The words of each task; empty where the dataset has none."""
+    file, lines = path / "meta" / "tasks.parquet", path / "meta" / "tasks.jsonl"
+    try:
+        if file.exists():
+            table = require("pyarrow.parquet", PURPOSE).read_table(file).to_pydict()
+            words = next((values for name, values in table.items() if name != "task_index"), [])
+            return {int(index): str(task) for index, task in zip(table["task_index"], words, strict=True)}
+        if lines.exists():
+            rows = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines() if line.strip()]
+            return {int(row["task_index"]): str(row["task"]) for row in rows}
+    except Exception as error:  # parsers of damaged files raise anything
+        raise LoadError(f"{path}: expected meta/tasks to name the tasks, found {error!r}") from error
+    return {}
 
 
 def _stored_layouts(path: Path, info: dict[str, Any]) -> dict[str, Layout]:
@@ -138,14 +157,18 @@ def _numbers(file: Path, name: str, column: Any) -> np.ndarray:
 
 
 def write(demos: Demos, path: Path) -> None:
-    """Writes a v3.0 dataset with one data file, statistics, one task and the table of episodes."""
+    """Writes a v3.0 dataset with one data file, statistics, tasks and the table of episodes.
+
+    LeRobot wants to know the rate and the task; where they are not known it is told 10 Hz and `demonstration`.
+    """
     pa, parquet = (
         require("pyarrow", "writing a LeRobot dataset"),
         require("pyarrow.parquet", "writing a LeRobot dataset"),
     )
     lengths = np.array([len(episode) for episode in demos])
     ends = np.cumsum(lengths)
-    rate = demos.rate or 10.0
+    rate, tasks = demos.rate or 10.0, demos.tasks or ("demonstration",) * len(demos)
+    words = list(dict.fromkeys(tasks))
     frames = np.concatenate([np.arange(n) for n in lengths])
     columns = {
         "observation.state": demos.all_observations(),
@@ -154,7 +177,7 @@ def write(demos: Demos, path: Path) -> None:
         "frame_index": frames[:, None],
         "episode_index": np.repeat(np.arange(len(demos)), lengths)[:, None],
         "index": np.arange(lengths.sum())[:, None],
-        "task_index": np.zeros((lengths.sum(), 1), np.int64),
+        "task_index": np.repeat([words.index(task) for task in tasks], lengths)[:, None],
     }
     with appearing(path, folder=True) as target:
         (target / "data" / "chunk-000").mkdir(parents=True)
@@ -164,9 +187,10 @@ def write(demos: Demos, path: Path) -> None:
             target / DATA_PATH.format(chunk_index=0, file_index=0),
         )
         parquet.write_table(
-            _episode_table(pa, columns, lengths, ends), target / "meta" / "episodes" / "chunk-000" / "file-000.parquet"
+            _episode_table(pa, columns, lengths, ends, tasks),
+            target / "meta" / "episodes" / "chunk-000" / "file-000.parquet",
         )
-        parquet.write_table(_task_table(pa, "demonstration"), target / "meta" / "tasks.parquet")
+        parquet.write_table(_task_table(pa, words), target / "meta" / "tasks.parquet")
         statistics = {name: _statistics(values) for name, values in columns.items()}
         (target / "meta" / "stats.json").write_text(json.dumps(statistics, indent=2) + "\n", encoding="utf-8")
         info = {
@@ -174,7 +198,7 @@ def write(demos: Demos, path: Path) -> None:
             "robot_type": "unknown",
             "total_episodes": len(demos),
             "total_frames": int(lengths.sum()),
-            "total_tasks": 1,
+            "total_tasks": len(words),
             "chunks_size": 1000,
             "data_files_size_in_mb": 100,
             "video_files_size_in_mb": 200,
@@ -214,11 +238,13 @@ def _statistics(values: np.ndarray) -> dict[str, list[float]]:
     }
 
 
-def _episode_table(pa: Any, columns: dict[str, np.ndarray], lengths: np.ndarray, ends: np.ndarray) -> Any:
+def _episode_table(
+    pa: Any, columns: dict[str, np.ndarray], lengths: np.ndarray, ends: np.ndarray, tasks: Sequence[str]
+) -> Any:
     zeros = np.zeros(len(lengths), np.int64)
     table: dict[str, Any] = {
         "episode_index": np.arange(len(lengths)),
-        "tasks": [["demonstration"]] * len(lengths),
+        "tasks": [[task] for task in tasks],
         "length": lengths,
         "data/chunk_index": zeros,
         "data/file_index": zeros,
@@ -234,8 +260,8 @@ def _episode_table(pa: Any, columns: dict[str, np.ndarray], lengths: np.ndarray,
     return pa.table(table)
 
 
-def _task_table(pa: Any, task: str) -> Any:
-    """One row, indexed by the task's text in the way pandas notes an index in parquet's metadata."""
+def _task_table(pa: Any, words: list[str]) -> Any:
+    """A row a task, indexed by its words in the way pandas notes an index in parquet's metadata."""
     index = "__index_level_0__"
     text = {"name": None, "field_name": index, "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
     number = {
@@ -252,5 +278,5 @@ def _task_table(pa: Any, task: str) -> Any:
         "creator": {"library": "pyarrow", "version": pa.__version__},
         "pandas_version": "2.0.0",
     }
-    table = pa.table({"task_index": pa.array([0], pa.int64()), index: pa.array([task])})
+    table = pa.table({"task_index": pa.array(range(len(words)), pa.int64()), index: pa.array(words)})
     return table.replace_schema_metadata({"pandas": json.dumps(pandas)})
