@@ -28,6 +28,7 @@ bench: .venv/.bench
 	$(BIN)/python benchmarks/latency.py --output docs/results
 
 .venv/.created:
+	@$(PYTHON) -c 'import sys; sys.exit("closedform needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv .venv
 	touch $@
 

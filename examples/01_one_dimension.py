@@ -18,6 +18,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 TAUS = (0.0, 0.05, 0.1, 0.2, 0.4)
+NAMES = {0.0: " (repeats)", 0.05: " (interpolates)", 0.4: " (oversmooths)"}
 BANDWIDTH = 0.1
 DATA, SAMPLE = "#4c566a", "#c8553d"
 
@@ -42,7 +43,7 @@ def make_policy(demos: Demos, tau: float) -> ClosedFormPolicy:
         metric="euclidean",
         bandwidth=BANDWIDTH,
         tau=tau,
-        n_perturbations=256,
+        n_perturbations=64,
     )
 
 
@@ -61,8 +62,8 @@ def draw_samples(demos: Demos, path: Path) -> None:
     for axis, tau in zip(axes[1:], TAUS, strict=True):
         samples = make_policy(demos, tau).sample([[0.0]], 2000, seed=0).ravel()
         axis.hist(samples, bins=np.linspace(-1.25, 1.25, 101), orientation="horizontal", color=SAMPLE)
-        axis.set(xlabel="samples", title=f"τ = {tau:g}")
-    figure.suptitle("Actions sampled at o = 0: smoothing turns memorised demonstrations into a distribution")
+        axis.set(xlabel="samples", title=f"τ = {tau:g}{NAMES.get(tau, '')}")
+    figure.suptitle("Actions sampled at o = 0, with more and more smoothing τ")
     figure.savefig(path, dpi=150)
 
 
@@ -79,8 +80,11 @@ def draw_flow(demos: Demos, path: Path, tau: float = 0.1) -> None:
     euler(denoiser, Flow(), states[0], n_steps=100, callback=record)
     figure, axis = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
     axis.plot(times, np.concatenate(states, 1).T, color=SAMPLE, alpha=0.35, linewidth=0.8)
-    axis.hlines(np.ravel(denoiser.actions), -0.07, -0.02, color=DATA, linewidth=0.7)
-    axis.annotate("demonstrated\nactions", (-0.075, 1.35), fontsize=8, color=DATA, ha="right")
+    weights = np.exp(np.asarray(denoiser.log_weights))
+    axis.hlines(np.ravel(denoiser.actions), -0.07, -0.02, color=DATA, alpha=0.1 + 0.9 * weights, linewidth=1)
+    axis.annotate(
+        "demonstrated actions,\ndark where they are near o = 0", (-0.075, 1.35), fontsize=8, color=DATA, ha="right"
+    )
     axis.set(
         xlabel="diffusion time s (noise on the left, actions on the right)",
         ylabel="normalised action",

@@ -32,7 +32,6 @@ def test_json_keeps_everything():
         ([("a", "position", 2), ("a", "position", 2)], "'a' has more than one position"),
         ([("a", "angle"), ("a", "quaternion")], "more than one rotation"),
         ([("a", "position", 2), ("a", "quaternion")], "a planar position goes with an angle"),
-        ([("a", "position", 3), ("a", "angle")], "a spatial one with a quaternion"),
     ],
 )
 def test_contradictions_are_refused(entries, message):

@@ -184,9 +184,21 @@ def test_a_failed_save_leaves_the_old_policy(tmp_path, demos, monkeypatch):
 def test_something_else_is_never_replaced(tmp_path, demos):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "thesis.tex").write_text("years of work")
-    with pytest.raises(ClosedFormError, match="found something else"):
-        ClosedFormPolicy(demos).save(tmp_path / "notes")
+    for config in (None, "{}", '{"format": "closedform-policy", "format_version": 1}'):
+        if config is not None:
+            (tmp_path / "notes" / "config.json").write_text(config)
+        with pytest.raises(ClosedFormError, match="found other files"):
+            ClosedFormPolicy(demos).save(tmp_path / "notes")
     assert (tmp_path / "notes" / "thesis.tex").exists()
+
+
+def test_a_removed_id_is_not_given_out_again(tmp_path, demos):
+    policy = ClosedFormPolicy(demos)
+    policy.remove(policy.add(demos[0]))
+    policy.save(tmp_path / "policy")
+    assert load_policy(tmp_path / "policy").add(demos[0]) == policy.add(demos[0]) == 7
+    with pytest.raises(ClosedFormError, match="expected the id of an episode, a whole number"):
+        policy.remove([0, 1])  # pyright: ignore[reportArgumentType]
 
 
 def test_a_custom_feature_map_has_to_be_given_again(tmp_path, demos):
@@ -243,7 +255,7 @@ DAMAGES = {
     "wrong width": r"expected actions of shape \(180, 3\) as config.json says, found \(180, 2\)",
     "wrong count": r"expected lengths of shape \(3,\)",
     "unknown parameter": "has no parameter 'magic'",
-    "bad parameter": "tau: expected 0 or more, found -1.0",
+    "bad parameter": "tau: expected 0 to 1e6, found -1.0",
     "unknown policy": "expected a configuration of format 1, KeyError",
 }
 

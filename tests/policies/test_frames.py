@@ -25,7 +25,7 @@ def move_planar(observations, actions, angle, shift):
     return moved, actions @ rotation.T + shift
 
 
-@pytest.mark.parametrize(("frames", "angle"), [("block", 2.1), ("auto", 0.0)])
+@pytest.mark.parametrize(("frames", "angle"), [("block", 2.1), ("auto", 0.0), ("hand,block.position", 0.0)])
 def test_a_planar_scene_can_be_moved(both_ways, frames, angle):
     """A frame with axes of its own follows every rigid motion; all frames but the world's follow a translation."""
     demos = planar_demos(np.random.default_rng(0))
@@ -45,7 +45,7 @@ def test_a_planar_scene_can_be_moved(both_ways, frames, angle):
             n_moved += 1
             np.testing.assert_allclose(plan_moved.actions, actions_moved, atol=1e-6)
             assert (plan_moved.episodes[0], plan_moved.steps[0]) == (plan.episodes[0], plan.steps[0])
-    assert n_moved >= 8
+    assert n_moved >= 8 or (frames == "auto" and n_moved >= 1)
 
 
 def spatial_demos(rng, n_episodes=6, n_steps=25):
@@ -107,6 +107,52 @@ def test_a_demonstration_applies_where_it_was_not_recorded(both_ways, make_demos
             for episode in demos[1:]
         ]
     assert np.median(errors[body]) < 0.1 < 0.2 < np.median(errors["world"])
+
+
+def test_a_frame_that_only_turns_about_z_carries_heading_along(both_ways):
+    """An arm of four degrees of freedom: x, y, z and yaw, and a block on a table."""
+    observations = Layout.of(("hand", "position", 3), ("hand", "angle"), ("block", "position", 3), ("block", "angle"))
+    actions = Layout.of(("hand", "position", 3), ("hand", "angle"))
+    approach = np.linspace([0.3, 0.1, 0.4, 0.5], [0.0, 0.0, 0.0, 0.0], 6)
+
+    def seen_from(block):
+        x, y, z, yaw = block
+        path = np.concatenate(
+            [approach[:, :2] @ turned(yaw).T + [x, y], approach[:, 2:3] + z, approach[:, 3:] + yaw], 1
+        )
+        return np.concatenate([path[:-1], np.tile(block, (5, 1))], 1), path[1:]
+
+    demos = Demos([seen_from([0.2, 0.1, 0.0, 0.4])], observations, actions)
+    policy = ClosedFormPolicy(
+        demos, frames="block", n_action_steps=5, padding=False
+    )  # one window, so one demonstration
+    elsewhere = seen_from([-0.5, 0.7, 0.2, 2.3])
+    difference = policy.plan(elsewhere[0][0], seed=0).actions - elsewhere[1]
+    np.testing.assert_allclose(difference[:, :3], 0, atol=1e-6)
+    np.testing.assert_allclose(np.sin(difference[:, 3] / 2), 0, atol=1e-6)
+
+
+def test_the_hand_stays_at_a_goal_that_is_fixed_to_a_body(both_ways):
+    """Left to choose, a plan is not made in the hand's own frame, in which a hand at rest may drift anywhere."""
+    rng = np.random.default_rng(4)
+    episodes = []
+    for _ in range(30):
+        block = [*rng.uniform(-0.5, 0.5, 2), rng.uniform(-np.pi, np.pi)]
+        goal = np.array(block[:2]) + turned(block[2]) @ [0.1, 0.05] + 0.003 * rng.normal(size=2)
+        share = np.minimum(np.linspace(0, 1.6, 41), 1.0)[:, None]
+        path = rng.uniform(-1, 1, 2) * (1 - share) + goal * share
+        episodes.append((np.concatenate([path[:-1], np.tile(block, (40, 1))], 1), path[1:]))
+    demos = Demos(episodes, PLANAR_OBSERVATIONS, PLANAR_ACTIONS)
+    policy = ClosedFormPolicy(demos)
+    errors = []
+    for episode in list(demos)[:6]:
+        agent, hand = policy.agent(seed=0), episode.observations[0, :2]
+        for _ in range(80):
+            hand = agent.act(np.concatenate([hand, episode.observations[0, 2:]]))
+            assert agent.last_plan is not None and agent.last_plan.frame != "hand"
+        block = episode.observations[0, 2:]
+        errors.append(np.linalg.norm(hand - (block[:2] + turned(block[2]) @ [0.1, 0.05])))
+    assert np.median(errors) < 0.03
 
 
 def test_the_world_is_chosen_where_the_goal_is_fixed_in_it(both_ways):

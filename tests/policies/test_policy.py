@@ -1,5 +1,6 @@
 """Policies: what goes in, what comes out, and what a plan says about itself."""
 
+import copy
 import threading
 
 import numpy as np
@@ -188,16 +189,16 @@ def test_all_windows_are_used_where_there_are_fewer_than_asked_for(demos):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"bandwidth": 0.0}, "bandwidth: expected above 0, found 0.0"),
-        ({"bandwidth": float("nan")}, "bandwidth: expected above 0, found nan"),
-        ({"tau": -0.1}, "tau: expected 0 or more, found -0.1"),
+        ({"bandwidth": 0.0}, "bandwidth: expected 1e-9 to 1e9, found 0.0"),
+        ({"bandwidth": float("nan")}, "bandwidth: expected 1e-9 to 1e9, found nan"),
+        ({"tau": -0.1}, "tau: expected 0 to 1e6, found -0.1"),
         ({"n_diffusion_steps": 0}, "n_diffusion_steps: expected at least 1, found 0"),
         ({"n_perturbations": 0}, "n_perturbations: expected at least 1"),
         ({"n_neighbors": 0}, "n_neighbors: expected at least 1"),
         ({"n_obs_steps": 0}, "n_obs_steps: expected at least 1"),
         ({"n_execute": 20}, r"n_execute: expected at most n_action_steps \(12\), found 20"),
-        ({"regularization": 0.0}, "regularization: expected above 0"),
-        ({"loop_memory": -1.0}, "loop_memory: expected 0 or more"),
+        ({"regularization": 0.0}, "regularization: expected 1e-12 to 1e12"),
+        ({"loop_memory": -1.0}, "loop_memory: expected 0 to 1e6"),
         ({"pruning_error": 1.0}, "pruning_error: expected 0 or more and below 1"),
         (
             {"metric": "cosine"},
@@ -227,6 +228,55 @@ def test_a_config_can_be_given_whole(demos):
     assert ClosedFormPolicy(demos, config=config).config == config
     with pytest.raises(ClosedFormError, match="no further parameters, found ClosedFormConfig and tau"):
         ClosedFormPolicy(demos, config=config, tau=0.1)
+    with pytest.raises(ClosedFormError, match="no further parameters, found ClosedFormConfig and preset 'paper'"):
+        ClosedFormPolicy(demos, "paper", config=config)
+    with pytest.raises(ClosedFormError, match="tau: expected float, found '2'"):
+        ClosedFormConfig(tau="2")  # pyright: ignore[reportArgumentType]
+    assert ClosedFormConfig(n_neighbors=np.int64(5), tau=np.float32(0.5)).tau == 0.5  # pyright: ignore
+
+
+@pytest.mark.parametrize("policy_class", POLICIES)
+@pytest.mark.parametrize("scale", [1e24, 1e154, 1e300])
+def test_an_observation_far_beyond_all_demonstrations_is_refused_or_planned_for(both_ways, demos, policy_class, scale):
+    """It must neither crash nor return anything that is not finite."""
+    policy = policy_class(demos, n_action_steps=4)
+    try:
+        plan = policy.plan(scale * np.array([1.0, -0.3, 0.7]), seed=0)
+    except ClosedFormError as error:
+        assert "cannot be compared with the demonstrations" in str(error)
+    else:
+        actions = np.concatenate([episode.actions for episode in demos])
+        assert (plan.actions >= actions.min(0) - 1e-9).all() and (plan.actions <= actions.max(0) + 1e-9).all()
+        assert plan.distance > 1e6
+
+
+@pytest.mark.parametrize("penalty", [np.zeros(3), np.full(200, np.nan), np.full(200, -1.0), np.zeros((200, 1))])
+def test_a_penalty_that_does_not_fit_is_refused(both_ways, demos, penalty):
+    with pytest.raises(ClosedFormError, match="penalty: expected 200 numbers of 0 or more"):
+        ClosedFormPolicy(demos).plan(np.zeros(3), penalty=penalty)
+
+
+def test_angles_stay_on_the_turn_that_was_demonstrated(both_ways):
+    angles = np.linspace(3.0, 4.5, 40)[:, None]
+    policy = ClosedFormPolicy(Demos([(angles, angles)] * 3, action_layout=Layout.of((None, "angle"))), n_action_steps=4)
+    actions = np.concatenate([policy.plan(angles[t], seed=0).actions for t in range(0, 36, 4)])
+    assert (actions > 2.9).all() and (actions < 4.6).all()
+
+
+def test_a_policy_can_be_copied_to_other_processes(both_ways, demos):
+    policy = ClosedFormPolicy(demos)
+    clone = copy.deepcopy(policy)
+    clone.add(demos[0])
+    np.testing.assert_array_equal(
+        policy.plan(np.zeros(3), seed=0).actions, ClosedFormPolicy(demos).plan(np.zeros(3), seed=0).actions
+    )
+    assert len(clone.episode_ids) == len(policy.episode_ids) + 1
+
+
+@pytest.mark.parametrize("seed", ["a", -1, 1.5])
+def test_seeds_that_are_none_are_refused(demos, seed):
+    with pytest.raises(ClosedFormError, match="seed: expected a whole number"):
+        ClosedFormPolicy(demos).plan(np.zeros(3), seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +304,7 @@ def test_which_of_many_observations_is_bad_is_said(demos):
     observations[3, 1] = np.nan
     with pytest.raises(ClosedFormError, match="found nan at entry 1 of observation 3"):
         ClosedFormPolicy(demos).sample(observations)
-    with pytest.raises(ClosedFormError, match="n_samples: expected at least 1, found 0"):
+    with pytest.raises(ClosedFormError, match="n_samples: expected a whole number of at least 1, found 0"):
         ClosedFormPolicy(demos).sample(np.zeros((5, 3)), 0)
 
 

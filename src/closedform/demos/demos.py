@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -16,7 +16,7 @@ class Demos(Sequence[Episode]):
     """Episodes that were checked to fit together.
 
     Args:
-        episodes: `Episode`s, or pairs `(observations, actions)`.
+        episodes: `Episode`s, pairs `(observations, actions)`, or dictionaries with these two keys.
         observation_layout: what the numbers of an observation are; by default nothing is known about them.
         action_layout: the same for actions.
         rate: steps a second, if it is known.
@@ -28,7 +28,7 @@ class Demos(Sequence[Episode]):
 
     def __init__(
         self,
-        episodes: Iterable[Episode | tuple[Any, Any]],
+        episodes: Iterable[Episode | tuple[Any, Any] | Mapping[str, Any]],
         observation_layout: Layout | None = None,
         action_layout: Layout | None = None,
         rate: float | None = None,
@@ -36,6 +36,11 @@ class Demos(Sequence[Episode]):
         skipped: Sequence[str] = (),
         finite: bool = True,
     ):
+        for name, layout in (("observation_layout", observation_layout), ("action_layout", action_layout)):
+            if not (layout is None or isinstance(layout, Layout)):
+                raise DataError(f"{name}: expected a Layout, found {layout!r}")
+        if not isinstance(episodes, Iterable):
+            raise DataError(f"expected episodes, found {episodes!r}")
         self.rate, self.skipped = rate, tuple(skipped)
         self.episodes = tuple(as_episode(episode, index) for index, episode in enumerate(episodes))
         if not self.episodes:
@@ -85,13 +90,13 @@ class Demos(Sequence[Episode]):
         return f"Demos({len(self)} episodes, {self.n_steps} steps)"
 
 
-def as_episode(value: Episode | tuple[Any, Any], index: int) -> Episode:
+def as_episode(value: Episode | tuple[Any, Any] | Mapping[str, Any], index: int) -> Episode:
     """Makes an episode of a pair `(observations, actions)`; says which one if it cannot."""
     if isinstance(value, Episode):
         return value
     try:
-        observations, actions = value
-    except (TypeError, ValueError) as error:
+        observations, actions = (value["observations"], value["actions"]) if isinstance(value, Mapping) else value
+    except (TypeError, ValueError, KeyError) as error:
         raise DataError(
             f"episode {index}: expected an Episode or a pair (observations, actions), found {type(value).__name__}"
         ) from error

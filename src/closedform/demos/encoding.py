@@ -33,9 +33,10 @@ class Block:
 class Encoding:
     """Turns angles and rotations into unit vectors, which have no wrap, no sign ambiguity and a meaningful average.
 
-    An angle becomes (cos, sin); a quaternion the first two columns of its rotation matrix, the same for q and -q and
-    continuous everywhere (forcing w >= 0 instead jumps at half turns, where a gripper that points down lives).
-    Everything else stays as it is. Decoding projects averaged rotations back onto rotations.
+    An angle becomes (cos, sin), or among spatial entries (cos, sin, 0), being about the z axis; a quaternion the first
+    two columns of its rotation matrix, the same for q and -q and continuous everywhere (forcing w >= 0 instead jumps at
+    half turns, where a gripper that points down lives). Everything else stays as it is. Decoding projects averaged
+    rotations back onto rotations.
     """
 
     layout: Layout
@@ -45,7 +46,7 @@ class Encoding:
         blocks: list[Block] = []
         for entry in self.layout.entries:
             start = blocks[-1].start + blocks[-1].size if blocks else 0
-            blocks.extend(_blocks_of(entry, start))
+            blocks.extend(_blocks_of(entry, start, self.layout.spatial))
         object.__setattr__(self, "blocks", tuple(blocks))
 
     @property
@@ -69,7 +70,10 @@ class Encoding:
         values = np.asarray(values, np.float64)
         if self.is_plain:
             return values
-        return np.concatenate([_encode(entry, values[..., columns]) for entry, columns in self.layout.slices()], -1)
+        spatial = self.layout.spatial
+        return np.concatenate(
+            [_encode(entry, values[..., columns], spatial) for entry, columns in self.layout.slices()], -1
+        )
 
     def decode(self, encoded: np.ndarray) -> np.ndarray:
         """The inverse of `encode`. (..., width) -> (..., layout.width)."""
@@ -77,25 +81,26 @@ class Encoding:
             return encoded
         parts, start = [], 0
         for entry in self.layout.entries:
-            size = sum(block.size for block in _blocks_of(entry, 0))
+            size = sum(block.size for block in _blocks_of(entry, 0, self.layout.spatial))
             parts.append(_decode(entry, encoded[..., start : start + size]))
             start += size
         return np.concatenate(parts, -1)
 
 
-def _blocks_of(entry: Entry, start: int) -> list[Block]:
+def _blocks_of(entry: Entry, start: int, spatial: bool) -> list[Block]:
     if entry.kind in SPATIAL_ROTATIONS:
         return [Block(start + i, 3, turns=True, moves=False, unit=True) for i in (0, 3)]
     if entry.kind == "angle":
-        return [Block(start, 2, turns=True, moves=False, unit=True)]
+        return [Block(start, 3 if spatial else 2, turns=True, moves=False, unit=True)]
     moves = entry.kind == "position"
     return [Block(start, entry.size, turns=moves or entry.kind == "vector", moves=moves, unit=False)]
 
 
-def _encode(entry: Entry, values: np.ndarray) -> np.ndarray:
+def _encode(entry: Entry, values: np.ndarray, spatial: bool) -> np.ndarray:
     match entry.kind:
         case "angle":
-            return np.concatenate([np.cos(values), np.sin(values)], -1)
+            parts = [np.cos(values), np.sin(values)]
+            return np.concatenate([*parts, np.zeros_like(values)] if spatial else parts, -1)
         case "quaternion":
             return columns_of_quaternion(values)
         case "quaternion_wxyz":
@@ -109,7 +114,7 @@ def _encode(entry: Entry, values: np.ndarray) -> np.ndarray:
 def _decode(entry: Entry, encoded: np.ndarray) -> np.ndarray:
     match entry.kind:
         case "angle":
-            return np.arctan2(encoded[..., 1:], encoded[..., :1])
+            return np.arctan2(encoded[..., 1:2], encoded[..., :1])
         case "quaternion":
             return quaternion_of(rotation_matrix(encoded))
         case "quaternion_wxyz":

@@ -43,12 +43,18 @@ class Episode:
 
 def real_array(value: Any, name: str) -> np.ndarray:
     """Returns `value` as a float32 or float64 array; anything that is not real numbers is refused."""
-    if hasattr(value, "detach"):  # a torch tensor
-        value = value.detach().cpu().numpy()
     try:
-        array = np.asarray(value)
+        if hasattr(value, "detach"):  # a torch tensor; numpy does not know all of its types
+            value = value.detach().cpu()
+            value = value.float().numpy() if str(value.dtype) == "torch.bfloat16" else value.numpy()
+        array = np.asanyarray(value)
     except ValueError as error:
         raise DataError(f"{name} must be an array of real numbers, found rows of unequal length") from error
+    except (TypeError, RuntimeError) as error:
+        raise DataError(f"{name} must be an array of real numbers, found {type(value).__name__}: {error}") from error
+    if isinstance(array, np.ma.MaskedArray):
+        raise DataError(f"{name} must be an array of real numbers, found one with masked values")
+    array = np.asarray(array)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{name} must be an array of real numbers, found dtype {array.dtype}")
     if array.dtype not in (np.float32, np.float64):

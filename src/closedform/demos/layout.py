@@ -39,9 +39,10 @@ class Entry:
 
     Attributes:
         kind: `position` (a point, 2 or 3 numbers), `vector` (a displacement or velocity: it turns with a frame but does
-            not move with it), `angle` (radians), `quaternion` (x, y, z, w), `quaternion_wxyz` (w, x, y, z),
-            `rotation6d` (the first two columns of the rotation matrix), `rotation6d_rows` (its first two rows, as
-            pytorch3d and Diffusion Policy write it), `binary` (each number takes one of two values), `other`.
+            not move with it), `angle` (radians; in space, about the z axis), `quaternion` (x, y, z, w),
+            `quaternion_wxyz` (w, x, y, z), `rotation6d` (the first two columns of the rotation matrix),
+            `rotation6d_rows` (its first two rows, as pytorch3d and Diffusion Policy write it), `binary` (each number
+            takes one of two values), `other`.
         size: how many numbers.
         body: the body that it describes, e.g. `"hand"`; None if it describes none.
     """
@@ -51,6 +52,10 @@ class Entry:
     body: str | None = None
 
     def __post_init__(self):
+        if not isinstance(self.size, int) or isinstance(self.size, bool):
+            raise ConfigError(f"a layout entry's size is a whole number, found {self.size!r}")
+        if not (self.body is None or isinstance(self.body, str)):
+            raise ConfigError(f"a layout entry's body is a name or None, found {self.body!r}")
         if self.kind not in get_args(Kind):
             raise ConfigError(
                 f"layout entry of unknown kind {self.kind!r}: expected one of {', '.join(get_args(Kind))}"
@@ -78,6 +83,8 @@ class Layout:
     entries: tuple[Entry, ...]
 
     def __post_init__(self):
+        if not self.entries or not all(isinstance(entry, Entry) for entry in self.entries):
+            raise ConfigError(f"expected a layout of at least one Entry, found {self.entries!r}; see Layout.of")
         for body in self.bodies:
             kinds = [entry.kind for entry in self.entries if entry.body == body]
             rotations = [kind for kind in kinds if kind in ROTATIONS]
@@ -85,19 +92,21 @@ class Layout:
                 raise ConfigError(f"body {body!r} has more than one position or more than one rotation in a layout")
             if "position" in kinds and rotations:
                 size = next(e.size for e in self.entries if e.body == body and e.kind == "position")
-                if (size == 2) != (rotations[0] == "angle"):
+                if size == 2 and rotations[0] != "angle":
                     raise ConfigError(
-                        f"body {body!r} has a position of {size} numbers and a rotation of kind {rotations[0]!r}: "
-                        "a planar position goes with an angle, a spatial one with a quaternion or rotation6d"
+                        f"body {body!r} has a position of 2 numbers and a rotation of kind {rotations[0]!r}: "
+                        "a planar position goes with an angle"
                     )
 
     @classmethod
     def of(cls, *entries: tuple[str | None, Kind] | tuple[str | None, Kind, int]) -> Layout:
         """Builds a layout from `(body, kind)` or `(body, kind, size)`; a kind of fixed size needs none."""
         built = []
-        for body, kind, *size in entries:
-            default = SIZES.get(kind, (1,))[0]
-            built.append(Entry(kind=kind, size=size[0] if size else default, body=body))
+        for entry in entries:
+            if not isinstance(entry, tuple | list) or len(entry) not in (2, 3) or not isinstance(entry[1], str):
+                raise ConfigError(f"expected a layout entry (body, kind) or (body, kind, size), found {entry!r}")
+            size = entry[2] if len(entry) == 3 else SIZES.get(entry[1], (1,))[0]
+            built.append(Entry(kind=entry[1], size=size, body=entry[0]))
         return cls(tuple(built))
 
     @classmethod
@@ -121,6 +130,14 @@ class Layout:
     def width(self) -> int:
         """How many numbers one observation or action has."""
         return sum(entry.size for entry in self.entries)
+
+    @property
+    def spatial(self) -> bool:
+        """Whether something in it has three dimensions."""
+        return any(
+            entry.kind in SPATIAL_ROTATIONS or (entry.kind in ("position", "vector") and entry.size == 3)
+            for entry in self.entries
+        )
 
     @property
     def bodies(self) -> tuple[str, ...]:

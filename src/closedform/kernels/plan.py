@@ -260,6 +260,17 @@ def diffuse(neighbour_log_weights, chunks, reach, steps, perturbations, directio
 
 
 @jit()
+def nearest_distance(squared, precision):
+    """The distance to the nearest neighbour; infinite if any of them or its weight cannot be told."""
+    nearest = np.inf
+    for i in range(squared.size):
+        if not squared[i] * precision < np.inf:
+            return np.inf
+        nearest = min(nearest, squared[i])
+    return math.sqrt(nearest)
+
+
+@jit()
 def plan_batch(
     columns,
     n_rows,
@@ -311,7 +322,7 @@ def plan_batch(
     Fills:
         chunks: (B, n, N_a * D), normalised, in the frame chosen.
         chosen: (B,), the frame.
-        distances: (B,), to the nearest neighbour.
+        distances: (B,), to the nearest neighbour; not a number where there was none that could be measured.
         rows, shares: (B, k) and (B, n, k), the neighbours (-1 beyond the last) and their weights in each chunk,
             or (B, 0) and (B, n, 0).
     """
@@ -334,6 +345,10 @@ def plan_batch(
         else:
             neighbours, squared = retrieve(columns, n_rows, queries[b], k, factor, regularization)
         n_neighbours = neighbours.size
+        distances[b] = nearest_distance(squared, precision)
+        if not distances[b] < np.inf:  # also if it is not a number
+            distances[b] = np.nan
+            continue
         frame = choose_frame(
             neighbours,
             squared,
@@ -351,16 +366,14 @@ def plan_batch(
         )
         chosen[b] = frame
         log_weights = np.empty(n_neighbours)
-        nearest, largest = np.inf, -np.inf
+        largest = -np.inf
         for i in range(n_neighbours):
-            nearest = min(nearest, squared[i])
             log_weights[i] = -precision * squared[i]
             if penalty.size:
                 log_weights[i] -= precision * penalty[neighbours[i]]
             largest = max(largest, log_weights[i])
         for i in range(n_neighbours):
             log_weights[i] -= largest
-        distances[b] = math.sqrt(nearest)
 
         longest = 0.0
         for j in range(n_perturbations):

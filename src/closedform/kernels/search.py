@@ -164,9 +164,11 @@ def metric_distances(columns, query, rows, factor, regularization, squared):
         factor = np.empty((width, width))
         centred = np.empty((width, k))
         for d in range(width):
-            mean = mean_of(differences[d])
+            for i in range(k):  # not from the differences: far from the query nothing would be left of the spread
+                centred[d, i] = columns[d, rows[i]]
+            mean = mean_of(centred[d])
             for i in range(k):
-                centred[d, i] = differences[d, i] - mean
+                centred[d, i] -= mean
         for a in range(width):
             for b in range(a + 1):
                 factor[a, b] = dot(centred[a], centred[b]) / max(k - 1, 1)

@@ -11,9 +11,10 @@ from closedform.demos.episode import real_array
 from closedform.errors import DataError
 from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
+from closedform.policies.randomness import Seed, generator
 
 if TYPE_CHECKING:
-    from closedform.policies.policy import Policy, Seed
+    from closedform.policies.policy import Policy
 
 
 class Agent:
@@ -32,14 +33,14 @@ class Agent:
 
     def __init__(self, policy: Policy[Any], seed: Seed = None):
         self.policy = policy
-        self._rng = np.random.default_rng(seed)
+        self._rng = generator(seed)
         policy.warm_up()
         self.reset()
 
     def reset(self, seed: Seed = None) -> None:
         """Begins a new episode; without a seed the random numbers go on from where they are, as in gymnasium."""
         if seed is not None:
-            self._rng = np.random.default_rng(seed)
+            self._rng = generator(seed)
         self._history: deque[np.ndarray] = deque(maxlen=self.policy.config.n_obs_steps)
         self._queue: deque[np.ndarray] = deque()
         self._memory = LoopMemory(self.policy.config.loop_memory, self.policy.config.n_execute)
@@ -51,7 +52,7 @@ class Agent:
             self.plan(observation)
         else:
             self._observe(observation)
-        return self._queue.popleft()
+        return self._queue.popleft().copy()
 
     def plan(self, observation: Any) -> Plan:
         """Plans now; the next `n_execute` calls of `act` execute it."""

@@ -12,12 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from closedform import kernels
+from closedform.demos.episode import real_array
 from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.sampler import SAMPLERS, Callback, Step, ddpm, step_weights
 from closedform.errors import DataError
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
-from closedform.policies.policy import Generated, Policy, Seed
+from closedform.policies.policy import Generated, Policy
+from closedform.policies.randomness import Seed, generator
 from closedform.retrieval.index import ExactIndex
 from closedform.retrieval.store import Store
 
@@ -41,14 +43,14 @@ class ClosedFormPolicy(Policy[ClosedFormConfig]):
         It is what `diffusion.sampler` runs, for pictures of the sampling and for editing other policies.
         """
         store = self._store
-        windows = self._windows(np.asarray(observation, np.float64)[None])
+        windows = self._windows(real_array(observation, "an observation")[None])
         near = self._neighbourhood(store, store.features_of(windows)[0])
         if frame is not None:
             names = [f.name for f in store.spec.selected_frames]
             if frame not in names:
                 raise DataError(f"no frame {frame!r}: this policy uses {', '.join(names)}")
             near = Neighbourhood(near.rows, near.squared_distances, names.index(frame))
-        perturbations = self._perturbations(np.random.default_rng(seed), store)
+        perturbations = self._perturbations(generator(seed), store)
         return self._denoiser(store, near, np.empty(0), perturbations)
 
     def _generate(

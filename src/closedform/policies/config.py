@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 from closedform.diffusion.process import DDPM, Flow, Process
@@ -57,6 +58,7 @@ class PolicyConfig:
     }
 
     def __post_init__(self):
+        _normalise_types(self)
         for name in ("n_obs_steps", "n_action_steps", "n_execute"):
             _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         _check(
@@ -69,9 +71,9 @@ class PolicyConfig:
         _check(self.features in FEATURES, "features", _one_of(FEATURES), self.features)
         _check(self.metric in METRICS, "metric", _one_of(METRICS), self.metric)
         _check(self.index in INDEXES, "index", _one_of(INDEXES), self.index)
-        _check(0 < self.regularization < float("inf"), "regularization", "above 0", self.regularization)
-        _check(0 < self.rotation_weight < float("inf"), "rotation_weight", "above 0", self.rotation_weight)
-        _check(0 <= self.loop_memory < float("inf"), "loop_memory", "0 or more", self.loop_memory)
+        _check(1e-12 <= self.regularization <= 1e12, "regularization", "1e-12 to 1e12", self.regularization)
+        _check(1e-6 <= self.rotation_weight <= 1e6, "rotation_weight", "1e-6 to 1e6", self.rotation_weight)
+        _check(0 <= self.loop_memory <= 1e6, "loop_memory", "0 to 1e6", self.loop_memory)
 
     @classmethod
     def preset(cls, name: str = "default", **parameters: Any) -> Self:
@@ -79,14 +81,13 @@ class PolicyConfig:
         if name not in ("default", "paper"):
             raise ConfigError(f"no preset {name!r}: expected 'default' or 'paper'")
         known = [field.name for field in fields(cls)]
-        for parameter, value in parameters.items():
+        for parameter in parameters:
             if parameter not in known:
                 raise ConfigError(f"{cls.__name__} has no parameter {parameter!r}: expected some of {', '.join(known)}")
-            _check_type(cls, parameter, value)
         chosen = {key: value for key, value in cls.PAPER.items() if key in known} if name == "paper" else {}
-        if "n_action_steps" in parameters and "n_execute" not in parameters:
+        if isinstance(parameters.get("n_action_steps"), Integral) and "n_execute" not in parameters:
             chosen["n_execute"] = min(chosen.get("n_execute", cls.n_execute), parameters["n_action_steps"])
-        return replace(cls(**{**chosen, **parameters}))
+        return cls(**{**chosen, **parameters})
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class KernelConfig(PolicyConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        _check(0 < self.bandwidth < float("inf"), "bandwidth", "above 0", self.bandwidth)
+        _check(1e-9 <= self.bandwidth <= 1e9, "bandwidth", "1e-9 to 1e9", self.bandwidth)
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class ClosedFormConfig(KernelConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        _check(0 <= self.tau < float("inf"), "tau", "0 or more", self.tau)
+        _check(0 <= self.tau <= 1e6, "tau", "0 to 1e6", self.tau)
         _check(self.n_perturbations >= 1, "n_perturbations", "at least 1", self.n_perturbations)
         _check(self.n_diffusion_steps >= 1, "n_diffusion_steps", "at least 1", self.n_diffusion_steps)
         _check(self.process in PROCESSES, "process", _one_of(PROCESSES), self.process)
@@ -151,14 +152,21 @@ def _check(holds: bool, name: str, expected: str, found: Any) -> None:
         raise ConfigError(f"{name}: expected {expected}, found {found!r}")
 
 
-def _check_type(cls: type, name: str, value: Any) -> None:
-    hint = get_type_hints(cls)[name]
-    allowed = get_args(hint) or (hint,)
-    if float in allowed:
-        allowed = (*allowed, int)
-    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-        names = " or ".join(t.__name__ if t is not type(None) else "None" for t in (get_args(hint) or (hint,)))
-        raise ConfigError(f"{name}: expected {names}, found {value!r}")
+def _normalise_types(config: PolicyConfig) -> None:
+    """Makes numbers of numpy's into Python's, and refuses what is not of a parameter's type."""
+    hints = get_type_hints(type(config))
+    for field in fields(config):
+        value, hint = getattr(config, field.name), hints[field.name]
+        allowed = get_args(hint) or (hint,)
+        if isinstance(value, bool) and bool in allowed:
+            continue
+        if isinstance(value, Integral) and not isinstance(value, bool) and int in allowed:
+            object.__setattr__(config, field.name, int(value))
+        elif isinstance(value, Real) and not isinstance(value, bool) and float in allowed:
+            object.__setattr__(config, field.name, float(value))
+        elif isinstance(value, bool) or not isinstance(value, allowed):
+            names = " or ".join(t.__name__ if t is not type(None) else "None" for t in allowed)
+            raise ConfigError(f"{field.name}: expected {names}, found {value!r}")
 
 
 def _one_of(choices: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.policies.agent import Agent
 from closedform.policies.config import PolicyConfig
 from closedform.policies.plan import Plan
+from closedform.policies.randomness import Seed, generator
 from closedform.retrieval.feature_map import make_feature_map
 from closedform.retrieval.frame import frame_axes, out_of_frame
 from closedform.retrieval.store import Store, StoreSpec
@@ -26,7 +28,6 @@ DEFAULT_NEIGHBORS = 2000
 NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
-Seed = int | np.random.Generator | None
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,17 @@ class Generated:
     distances: np.ndarray
     rows: np.ndarray
     weights: np.ndarray
+
+
+def _measured(made: Generated) -> Generated:
+    """Refuses plans for observations that could not be compared with any demonstration."""
+    bad = np.flatnonzero(~np.isfinite(made.distances))
+    if len(bad):
+        raise DataError(
+            f"observation {bad[0]} cannot be compared with the demonstrations: its distance to them is not finite; "
+            "is it in their units, and are bandwidth and regularization not tiny?"
+        )
+    return made
 
 
 class Policy(ABC, Generic[ConfigT]):
@@ -92,12 +104,15 @@ class Policy(ABC, Generic[ConfigT]):
         feature_map: Callable[[Any], Any] | None,
         parameters: dict[str, Any],
     ) -> Any:
+        if isinstance(feature_map, str) or not (feature_map is None or callable(feature_map)):
+            raise ConfigError(f"feature_map: expected a function, found {feature_map!r}; features= takes a name")
         if config is None:
             config = cls.config_class.preset(preset, **parameters)
-        elif parameters or not isinstance(config, cls.config_class):
+        elif parameters or preset != "default" or not isinstance(config, cls.config_class):
+            others = [*parameters, *([f"preset {preset!r}"] if preset != "default" else [])]
             raise ConfigError(
                 f"expected config to be a {cls.config_class.__name__} and no further parameters, found "
-                f"{type(config).__name__} and {', '.join(parameters) or 'none'}"
+                f"{type(config).__name__} and {', '.join(others) or 'none'}"
             )
         if feature_map is not None:
             return replace(config, features="custom")
@@ -113,6 +128,7 @@ class Policy(ABC, Generic[ConfigT]):
         action_layout: Layout,
         config: Any,
         feature_map: Callable[[Any], Any] | None,
+        next_id: int | None = None,
     ) -> None:
         self.config: ConfigT = config
         spec = StoreSpec(
@@ -127,7 +143,7 @@ class Policy(ABC, Generic[ConfigT]):
             regularization=config.regularization,
         )
         self._lock = threading.Lock()
-        self._next_id = int(episode_ids[-1]) + 1
+        self._next_id = int(episode_ids[-1]) + 1 if next_id is None else next_id
         self._store = Store.build(spec, episodes, episode_ids)
         if config.n_neighbors is not None and config.n_neighbors > len(self._store):
             warnings.warn(
@@ -170,8 +186,18 @@ class Policy(ABC, Generic[ConfigT]):
 
     def remove(self, episode_id: int) -> None:
         """Removes an episode; plans are then as if it had never been there."""
+        if not isinstance(episode_id, Integral) or isinstance(episode_id, bool):
+            raise DataError(f"expected the id of an episode, a whole number, found {episode_id!r}")
         with self._lock:
             self._store = self._store.remove(episode_id)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._lock = threading.Lock()
 
     def warm_up(self) -> None:
         """Plans once and throws the plan away, so that the next one is as fast as any."""
@@ -190,8 +216,16 @@ class Policy(ABC, Generic[ConfigT]):
             seed: an integer or a generator; the same seed gives the same chunk.
             penalty: (n_windows,), added to the squared distance of each window.
         """
-        plan, _ = self.plan_with_store(observation, seed=seed, penalty=None if penalty is None else lambda _: penalty)
-        return plan
+        if penalty is None:
+            return self.plan_with_store(observation, seed=seed)[0]
+        extra = real_array(penalty, "penalty").astype(np.float64)
+
+        def checked(store: Store) -> np.ndarray:
+            if extra.shape != (len(store),) or not (np.isfinite(extra) & (extra >= 0)).all():
+                raise DataError(f"penalty: expected {len(store)} numbers of 0 or more, found shape {extra.shape}")
+            return extra
+
+        return self.plan_with_store(observation, seed=seed, penalty=checked)[0]
 
     def plan_with_store(
         self, observation: Any, *, seed: Seed, penalty: Callable[[Store], np.ndarray] | None = None
@@ -200,7 +234,7 @@ class Policy(ABC, Generic[ConfigT]):
         store = self._store
         windows = self._windows(real_array(observation, "an observation")[None])
         extra = np.empty(0) if penalty is None else penalty(store)
-        made = self._generate(store, windows, 1, np.random.default_rng(seed), extra, explain=True)
+        made = _measured(self._generate(store, windows, 1, generator(seed), extra, explain=True))
         weights = made.weights[0, 0]
         used = np.flatnonzero(weights > NEGLIGIBLE)
         used = used[np.argsort(-weights[used], kind="stable")]
@@ -226,12 +260,14 @@ class Policy(ABC, Generic[ConfigT]):
         Returns:
             (B, n_samples, N_a, D_a), in the robot's units.
         """
-        if n_samples < 1:
-            raise ConfigError(f"n_samples: expected at least 1, found {n_samples}")
+        if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
+            raise ConfigError(f"n_samples: expected a whole number of at least 1, found {n_samples!r}")
         store = self._store
-        windows = self._windows(real_array(observations, "observations"))
-        rng = np.random.default_rng(seed)
-        made = self._generate(store, windows, n_samples, rng, np.empty(0), explain=False)
+        observations = real_array(observations, "observations")
+        if observations.ndim not in (2, 3) or not len(observations):
+            raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
+        windows = self._windows(observations)
+        made = _measured(self._generate(store, windows, int(n_samples), generator(seed), np.empty(0), explain=False))
         return self._to_robot(store, windows, made)
 
     @abstractmethod
@@ -289,8 +325,12 @@ class Policy(ABC, Generic[ConfigT]):
                 axes = frame_axes(frame, spec.body_poses(windows[chosen, -1]), spec.body_poses.dimension)
                 encoded[chosen] = out_of_frame(encoded[chosen], spec.encoding.blocks, *axes)
         actions = spec.encoding.decode(encoded)
-        for columns, low, high in store.binary_values:
-            actions[..., columns] = np.where(actions[..., columns] * 2 > low + high, high, low)
+        for kind, columns, low, high in store.bounded_actions:
+            if kind == "binary":
+                actions[..., columns] = np.where(actions[..., columns] * 2 > low + high, high, low)
+            else:  # an angle, on the turn that was demonstrated
+                middle = (low + high) / 2
+                actions[..., columns] -= 2 * np.pi * np.round((actions[..., columns] - middle) / (2 * np.pi))
         return actions.reshape(size, n_samples, self.config.n_action_steps, spec.action_layout.width)
 
     def save(self, folder: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -35,11 +36,9 @@ def save_policy(policy: Policy[Any], folder: str | Path) -> None:
     The folder appears, or is replaced, only when all of it is on the disk. A crash in the moment between moving the old
     folder away and the new one in leaves the old one beside it, where `load_policy` finds it.
     """
-    folder = Path(folder).absolute()
-    if folder.exists() and not (folder / "config.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise LoadError(
-            f"{folder}: expected a saved policy to replace or nothing, found something else; choose another"
-        )
+    folder = _path(folder)
+    if folder.exists() and not _replaceable(folder):
+        raise LoadError(f"{folder}: expected nothing, or a saved policy to replace, found other files; choose another")
     store = policy._store
     observations = _joined([episode.observations for episode in store.episodes])
     actions = _joined([episode.actions for episode in store.episodes])
@@ -53,6 +52,7 @@ def save_policy(policy: Policy[Any], folder: str | Path) -> None:
         "action_layout": policy.action_layout.to_json(),
         "n_episodes": len(lengths),
         "n_steps": int(lengths.sum()),
+        "next_episode_id": policy._next_id,
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.new-", dir=folder.parent))
@@ -84,7 +84,7 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
         folder: the folder it was saved to.
         feature_map: the custom feature map, where it had one; functions are not saved.
     """
-    folder = Path(folder).absolute()
+    folder = _path(folder)
     if not folder.exists() and _old(folder).exists():
         folder = _old(folder)
     config = _read_config(folder)
@@ -93,7 +93,7 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
         policy_class = POLICIES[config["policy"]]
         layouts = [Layout.from_json(config[key]) for key in ("observation_layout", "action_layout")]
         saved_parameters = dict(config["parameters"])
-        n_episodes, n_steps = config["n_episodes"], config["n_steps"]
+        n_episodes, n_steps, next_id = (int(config[key]) for key in ("n_episodes", "n_steps", "next_episode_id"))
         if saved_parameters.get("features") == "custom":
             if feature_map is None:
                 raise ConfigError("the policy was saved with a custom feature map: pass it again as feature_map")
@@ -118,6 +118,8 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
                 f"{folder / 'policy.safetensors'}: expected {name} of shape {shape} as config.json says, "
                 f"found {arrays[name].shape}"
             )
+    if not all(arrays[name].dtype.kind == "i" for name in ("lengths", "episode_ids")) or next_id <= episode_ids[-1]:
+        raise LoadError(f"{folder}: expected lengths and ids to be whole numbers, and next_episode_id above all ids")
     if np.any(lengths < 0) or lengths.sum() != n_steps or np.any(np.diff(episode_ids) <= 0):
         raise LoadError(
             f"{folder / 'policy.safetensors'}: expected episode lengths that add up to {n_steps} and rising ids"
@@ -130,10 +132,26 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
     try:
         demos = Demos(pairs, layouts[0], layouts[1])
         policy = object.__new__(policy_class)
-        policy._build(demos.episodes, episode_ids, layouts[0], layouts[1], parameters, feature_map)
+        policy._build(demos.episodes, episode_ids, layouts[0], layouts[1], parameters, feature_map, next_id)
     except ClosedFormError as error:
         raise LoadError(f"{folder}: {error}") from error
     return policy
+
+
+def _path(folder: str | Path) -> Path:
+    if not isinstance(folder, str | os.PathLike):
+        raise ConfigError(f"expected the path of a folder, found {folder!r}")
+    return Path(folder).expanduser().resolve()
+
+
+def _replaceable(folder: Path) -> bool:
+    """Whether there is nothing in a folder but a saved policy."""
+    if not folder.is_dir() or not {path.name for path in folder.iterdir()} <= {"config.json", "policy.safetensors"}:
+        return False
+    try:
+        return not any(folder.iterdir()) or bool(_read_config(folder))
+    except LoadError:
+        return False
 
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:

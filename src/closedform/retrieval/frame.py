@@ -37,10 +37,12 @@ class BodyPoses:
     Args:
         layout: of observations.
         dimension: 2 or 3, that of the actions; None if no frame can change an action.
+        commanded: the bodies that actions command.
     """
 
-    def __init__(self, layout: Layout, dimension: int | None):
+    def __init__(self, layout: Layout, dimension: int | None, commanded: tuple[str, ...] = ()):
         self.layout = layout
+        self.commanded = commanded
         self.dimension = dimension or 2
         self.bodies: list[tuple[str, slice, slice | None, Encoding | None]] = []
         if dimension is None:
@@ -71,10 +73,15 @@ class BodyPoses:
         return tuple(frames)
 
     def select(self, choice: str) -> tuple[Frame, ...]:
-        """The frames that a policy was asked for: `"auto"` or names with commas between them."""
+        """The frames that a policy was asked for: `"auto"` or names with commas between them.
+
+        `auto` leaves out the frames of bodies that the action itself commands. In a hand's own frame the hand's actions
+        always agree well, since each begins where the hand is; but a plan that only says where to go from here never
+        corrects where here is, and drifts.
+        """
         frames = self.frames()
         if choice == "auto":
-            return frames
+            return tuple(frame for frame in frames if frame.name.split(".")[0] not in self.commanded)
         by_name = {frame.name: frame for frame in frames}
         names = [name.strip() for name in choice.split(",")]
         for name in names:
@@ -93,7 +100,11 @@ class BodyPoses:
                 if d == 3:
                     poses[:, index, 7] = 1.0
             else:
-                poses[:, index, d:] = encoding.encode(observations[:, rotation])
+                columns = encoding.encode(observations[:, rotation])
+                if d == 3 and columns.shape[1] == 2:  # an angle about z
+                    cos, sin, zero = columns[:, 0], columns[:, 1], np.zeros(len(columns))
+                    columns = np.stack([cos, sin, zero, -sin, cos, zero], axis=1)
+                poses[:, index, d:] = columns
         return poses
 
 

@@ -53,7 +53,7 @@ class StoreSpec:
     @cached_property
     def body_poses(self) -> BodyPoses:
         """The bodies whose frames actions can be expressed in."""
-        return BodyPoses(self.observation_layout, self.encoding.dimension)
+        return BodyPoses(self.observation_layout, self.encoding.dimension, self.action_layout.bodies)
 
     @cached_property
     def selected_frames(self) -> tuple[Frame, ...]:
@@ -242,14 +242,14 @@ class Store:
         )
 
     @cached_property
-    def binary_values(self) -> list[tuple[slice, np.ndarray, np.ndarray]]:
-        """The columns of each binary entry of an action, and the two values that each of its numbers takes."""
-        values = []
+    def bounded_actions(self) -> list[tuple[str, slice, np.ndarray, np.ndarray]]:
+        """The binary entries and angles of an action: kind, columns, lowest and highest value of each number."""
+        bounded = []
         for entry, columns in self.spec.action_layout.slices():
-            if entry.kind == "binary":
+            if entry.kind in ("binary", "angle"):
                 actions = np.concatenate([episode.actions[:, columns] for episode in self.episodes])
-                values.append((columns, actions.min(0), actions.max(0)))
-        return values
+                bounded.append((entry.kind, columns, actions.min(0), actions.max(0)))
+        return bounded
 
     def features_of(self, windows: np.ndarray) -> np.ndarray:
         """The features of observation windows. (n, N_o, D_o) -> (n, D_z)."""
@@ -270,7 +270,9 @@ class Store:
 
 def _check_binary(store: Store) -> Store:
     """Refuses binary entries of actions that take more than two values."""
-    for columns, low, high in store.binary_values:
+    for kind, columns, low, high in store.bounded_actions:
+        if kind != "binary":
+            continue
         for index, episode in zip(store.episode_ids, store.episodes, strict=True):
             actions = episode.actions[:, columns]
             third = np.argwhere((actions != low) & (actions != high))
