@@ -62,7 +62,8 @@ def draw_samples(demos: Demos, path: Path) -> None:
     for axis, tau in zip(axes[1:], TAUS, strict=True):
         samples = make_policy(demos, tau).sample([[0.0]], 2000, seed=0).ravel()
         axis.hist(samples, bins=np.linspace(-1.25, 1.25, 101), orientation="horizontal", color=SAMPLE)
-        axis.set(xlabel="samples", title=f"τ = {tau:g}{NAMES.get(tau, '')}")
+        axis.set(xlabel="samples")
+        axis.set_title(f"τ = {tau:g}{NAMES.get(tau, '')}", fontsize=10)
     figure.suptitle("Actions sampled at o = 0, with more and more smoothing τ")
     figure.savefig(path, dpi=150)
 
