@@ -1,0 +1,258 @@
+"""Compiled diffusion: all steps of one sample, with provable pruning.
+
+Only a few of the k neighbours carry weight, but which ones changes along the run: at low noise the distance between
+sample and chunk outweighs the distance between observations. So nothing is dropped for good. Relative to a reference
+chunk c, with x = a - G c and A_i the chunks less c, the logit of neighbour i under perturbation j is
+
+    l_ij = log w_i + (G / sigma^2) (x + eps_j) . A_i - (G^2 / 2 sigma^2) |A_i|^2        (eq:smoothed_cond_kernel)
+
+up to terms that are the same for every i. At each step
+
+- *active* neighbours get their exact weights;
+- *candidates* that are not active have an upper bound on max_j l_ij at least `cut` below the sum's largest term;
+- *the others* were never fetched: since a square is not negative, l_ij <= log w_i + |x + eps_j|^2 / (2 sigma^2). If
+  that bound is not `cut` below the largest term, more are fetched and the run starts over.
+
+What is left out at a step is therefore at most k exp(-cut) of the weight.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from closedform.kernels.jit import float32_of_bits, jit
+from closedform.kernels.search import dot
+
+ROUNDING = 7e-8  # times (D + 4) |x| |A_i|: more than x . A_i can be off by in float32
+RECENTRE = 30.0  # nats by which another neighbour must lead before distances are measured from it
+
+
+@jit(inline=True)
+def exp32(x):
+    """exp of a number that is not positive, to float32 accuracy; small enough to be inlined and vectorised."""
+    scaled = max(x, np.float32(-87.0)) * np.float32(1.4426950408889634)
+    whole = np.floor(scaled + np.float32(0.5))
+    rest = (scaled - whole) * np.float32(0.6931471805599453)
+    series = rest * np.float32(1 / 720) + np.float32(1 / 120)
+    series = series * rest + np.float32(1 / 24)
+    series = series * rest + np.float32(1 / 6)
+    series = series * rest + np.float32(0.5)
+    series = series * rest + np.float32(1.0)
+    series = series * rest + np.float32(1.0)
+    return series * float32_of_bits((np.int32(whole) + np.int32(127)) << np.int32(23))
+
+
+@jit(reorder=True)
+def measure_from(centre, chunks, candidates, offsets, columns, lengths):
+    """Writes the candidates' chunks less the centre (as rows, and as float32 columns for bounds) and their lengths."""
+    for i in range(candidates.size):
+        chunk = candidates[i]
+        total = 0.0
+        for d in range(centre.size):
+            difference = chunks[chunk, d] - centre[d]
+            offsets[i, d] = difference
+            columns[d, i] = difference
+            total += difference * difference
+        lengths[i] = math.sqrt(total)
+
+
+@jit(reorder=True)
+def bounds_of(log_weights, x, columns, lengths, highest, lowest, slope, half, cut, products, active):
+    """Lists the candidates that could matter in `active` and returns how many there are."""
+    count = log_weights.size
+    for i in range(count):
+        products[i] = np.float32(0.0)
+    distance = 0.0
+    for d in range(x.size):
+        distance += x[d] * x[d]
+        coordinate = np.float32(x[d])
+        for i in range(count):
+            products[i] += coordinate * columns[d, i]
+    slack = ROUNDING * (x.size + 4) * math.sqrt(distance)
+    floor = -np.inf
+    for i in range(count):
+        base = log_weights[i] + slope * (products[i] - slack * lengths[i] + lowest[i]) - half * lengths[i] * lengths[i]
+        floor = max(floor, base)
+    n_active = 0
+    for i in range(count):
+        base = log_weights[i] + slope * (products[i] + slack * lengths[i] + highest[i]) - half * lengths[i] * lengths[i]
+        active[n_active] = i
+        n_active += base >= floor - cut
+    return n_active
+
+
+@jit(reorder=True)
+def shifts_of(i, offsets, perturbations, shifts, highest, lowest):
+    """Fills eps_j . A_i for all j, and their extremes."""
+    highest[i], lowest[i] = -np.inf, np.inf
+    for j in range(perturbations.shape[0]):
+        total = 0.0
+        for d in range(perturbations.shape[1]):
+            total += perturbations[j, d] * offsets[i, d]
+        shifts[i, j] = total
+        highest[i] = max(highest[i], total)
+        lowest[i] = min(lowest[i], total)
+
+
+@jit(reorder=True)
+def logits_of(log_weights, x, offsets, lengths, shifts, slope, half, active, n_active, logits, largest):
+    """Fills the exact logits of the active candidates, and the largest of them for each perturbation."""
+    for j in range(largest.size):
+        largest[j] = -np.inf
+    for n in range(n_active):
+        i = active[n]
+        product = 0.0
+        for d in range(x.size):
+            product += x[d] * offsets[i, d]
+        base = log_weights[i] + slope * product - half * lengths[i] * lengths[i]
+        for j in range(largest.size):
+            value = base + slope * shifts[i, j]
+            logits[n, j] = value
+            largest[j] = max(largest[j], value)
+
+
+@jit(reorder=True)
+def reach_needed(x, variance, directions, norms, largest, distances):
+    """How far below the best neighbour's weight one must look: max_j |x + eps_j|^2 / (2 sigma^2) - max_i l_ij.
+
+    Args:
+        directions: (D, M), the perturbations.
+        norms: (M,), their squared lengths.
+        distances: (M,), scratch.
+    """
+    length = 0.0
+    for j in range(norms.size):
+        distances[j] = norms[j]
+    for d in range(x.size):
+        length += x[d] * x[d]
+        twice = 2.0 * x[d]
+        for j in range(norms.size):
+            distances[j] += twice * directions[d, j]
+    needed = -np.inf
+    for j in range(norms.size):
+        needed = max(needed, 0.5 * (length + distances[j]) / variance - largest[j])
+    return needed
+
+
+@jit(reorder=True)
+def average(logits, largest, active, n_active, offsets, totals, weights, shares, denoised):
+    """denoised += the average of the active candidates' offsets; returns which of them has most weight."""
+    n_perturbations = largest.size
+    for j in range(n_perturbations):
+        totals[j] = np.float32(0.0)
+    for n in range(n_active):
+        for j in range(n_perturbations):
+            weight = exp32(np.float32(logits[n, j] - largest[j]))
+            weights[n, j] = weight
+            totals[j] += weight
+    for j in range(n_perturbations):
+        totals[j] = np.float32(1.0) / (totals[j] * np.float32(n_perturbations))
+    leader = 0
+    for n in range(n_active):
+        share = 0.0
+        for j in range(n_perturbations):
+            share += weights[n, j] * totals[j]
+        shares[n] = share
+        if share > shares[leader]:
+            leader = n
+        i = active[n]
+        for d in range(denoised.size):
+            denoised[d] += share * offsets[i, d]
+    return leader
+
+
+@jit()
+def diffuse(neighbour_log_weights, chunks, reach, steps, perturbations, directions, fresh, cut, sample, shares):
+    """Runs one sample through all steps; `sample` (D,) is the noise on entry and the chunk on return.
+
+    Args:
+        neighbour_log_weights: (k,), the largest being 0.
+        chunks: (k, D), filled for the neighbours within `reach[0]` nats of the best.
+        reach: (1,); where that proves too little, it is raised and False returned.
+        steps: (S, 5) of gain, noise, keep, jump, spread.
+        perturbations, directions: (M, D) and (D, M), the same.
+        fresh: (S, D) or (0, D), noise to add.
+        cut: nats below the largest term at which terms are dropped.
+        shares: (k,) or (0,), receives the weight of each neighbour in the chunk.
+    """
+    k, width = chunks.shape
+    n_perturbations = perturbations.shape[0]
+    candidates = np.empty(k, np.int64)
+    log_weights = np.empty(k)
+    count, best = 0, 0
+    for i in range(k):
+        if neighbour_log_weights[i] >= -reach[0]:
+            candidates[count] = i
+            log_weights[count] = neighbour_log_weights[i]
+            count += 1
+        if neighbour_log_weights[i] > neighbour_log_weights[best]:
+            best = i
+    candidates, log_weights = candidates[:count], log_weights[:count]
+    centre = np.empty(width)
+    for d in range(width):
+        centre[d] = chunks[best, d]
+    norms = np.empty(n_perturbations)
+    longest = 0.0
+    for j in range(n_perturbations):
+        norms[j] = dot(perturbations[j], perturbations[j])
+        longest = max(longest, math.sqrt(norms[j]))
+
+    offsets = np.empty((count, width))  # A_i
+    columns = np.empty((width, count), np.float32)  # the same, for the bounds
+    lengths = np.empty(count)  # |A_i|
+    highest = np.empty(count)  # max_j eps_j . A_i, or a bound on it
+    lowest = np.empty(count)  # min_j eps_j . A_i, or a bound on it
+    exact = np.empty(count, np.bool_)  # whether these two are exact and `shifts` is filled
+    shifts = np.empty((count, n_perturbations))  # eps_j . A_i
+    products = np.empty(count, np.float32)  # x . A_i
+    active = np.empty(count + 1, np.int64)
+    logits = np.empty((count, n_perturbations))
+    weights = np.empty((count, n_perturbations), np.float32)
+    largest, distances = np.empty(n_perturbations), np.empty(n_perturbations)
+    totals = np.empty(n_perturbations, np.float32)
+    mean_weights = np.empty(count)
+    x, denoised = np.empty(width), np.empty(width)
+    recentre, n_active = True, 0
+
+    for s in range(steps.shape[0]):
+        gain, variance = steps[s, 0], steps[s, 1] * steps[s, 1]
+        slope = gain / variance
+        half = 0.5 * gain * slope
+        if recentre:
+            measure_from(centre, chunks, candidates, offsets, columns, lengths)
+            for i in range(count):
+                highest[i] = longest * lengths[i]
+                lowest[i] = -highest[i]
+                exact[i] = False
+            recentre = False
+        for d in range(width):
+            x[d] = sample[d] - gain * centre[d]
+            denoised[d] = centre[d]
+        n_active = bounds_of(log_weights, x, columns, lengths, highest, lowest, slope, half, cut, products, active)
+        for n in range(n_active):
+            if not exact[active[n]]:
+                shifts_of(active[n], offsets, perturbations, shifts, highest, lowest)
+                exact[active[n]] = True
+        logits_of(log_weights, x, offsets, lengths, shifts, slope, half, active, n_active, logits, largest)
+        if count < k:
+            needed = reach_needed(x, variance, directions, norms, largest, distances) + cut
+            if needed > reach[0]:
+                reach[0] = 1.5 * needed
+                return False
+        leader = active[average(logits, largest, active, n_active, offsets, totals, weights, mean_weights, denoised)]
+        lead = log_weights[leader] + slope * products[leader] - half * lengths[leader] * lengths[leader]
+        if lead > RECENTRE:
+            recentre = True
+            for d in range(width):
+                centre[d] = chunks[candidates[leader], d]
+        for d in range(width):
+            sample[d] = steps[s, 2] * sample[d] + steps[s, 3] * denoised[d]
+        if fresh.shape[0]:
+            for d in range(width):
+                sample[d] += steps[s, 4] * fresh[s, d]
+    if shares.size:
+        for n in range(n_active):
+            shares[candidates[active[n]]] = mean_weights[n]
+    return True
