@@ -218,6 +218,8 @@ def damage(folder, kind):
     match kind:
         case "truncated arrays":
             arrays_path.write_bytes(arrays[: len(arrays) // 2])
+        case "flipped number":
+            arrays_path.write_bytes(arrays[:-1000] + bytes([arrays[-1000] ^ 1]) + arrays[-999:])
         case "flipped header":
             arrays_path.write_bytes(bytes([255]) + arrays[1:])
         case "no arrays":
@@ -246,6 +248,7 @@ def damage(folder, kind):
 
 DAMAGES = {
     "truncated arrays": "expected a whole safetensors file",
+    "flipped number": "expected the numbers that were saved, found others; the files were damaged",
     "flipped header": "expected a whole safetensors file",
     "no arrays": r"expected policy\.safetensors beside config\.json",
     "truncated config": "expected JSON",

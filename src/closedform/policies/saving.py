@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from closedform.demos.demos import Demos
-from closedform.demos.formats.common import flush
+from closedform.demos.formats.common import crc32, flush
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError
 from closedform.policies.closed_form import ClosedFormPolicy
@@ -43,6 +43,12 @@ def save_policy(policy: Policy[Any], folder: str | Path) -> None:
     observations = _joined([episode.observations for episode in store.episodes])
     actions = _joined([episode.actions for episode in store.episodes])
     lengths = np.array([len(episode) for episode in store.episodes])
+    arrays = {
+        "observations": observations,
+        "actions": actions,
+        "lengths": lengths,
+        "episode_ids": store.episode_ids,
+    }
     config = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -53,14 +59,12 @@ def save_policy(policy: Policy[Any], folder: str | Path) -> None:
         "n_episodes": len(lengths),
         "n_steps": int(lengths.sum()),
         "next_episode_id": policy._next_id,
+        "crc32": crc32(arrays.values()),
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.new-", dir=folder.parent))
     try:
-        save_file(
-            {"observations": observations, "actions": actions, "lengths": lengths, "episode_ids": store.episode_ids},
-            new / "policy.safetensors",
-        )
+        save_file(arrays, new / "policy.safetensors")
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         for path in (new / "policy.safetensors", new / "config.json", new):
             flush(path)
@@ -118,6 +122,8 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
                 f"{folder / 'policy.safetensors'}: expected {name} of shape {shape} as config.json says, "
                 f"found {arrays[name].shape}"
             )
+    if crc32(arrays[name] for name in expected) != config.get("crc32"):
+        raise LoadError(f"{folder}: expected the numbers that were saved, found others; the files were damaged")
     if not all(arrays[name].dtype.kind == "i" for name in ("lengths", "episode_ids")) or next_id <= episode_ids[-1]:
         raise LoadError(f"{folder}: expected lengths and ids to be whole numbers, and next_episode_id above all ids")
     if np.any(lengths < 0) or lengths.sum() != n_steps or np.any(np.diff(episode_ids) <= 0):

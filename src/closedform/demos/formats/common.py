@@ -6,7 +6,8 @@ import importlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,6 +147,15 @@ def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
         target.replace(path)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def crc32(arrays: Iterable[np.ndarray]) -> str:
+    """A checksum of the bytes of arrays, with their types and shapes."""
+    value = 0
+    for array in arrays:
+        value = zlib.crc32(f"{array.dtype}{array.shape}".encode(), value)
+        value = zlib.crc32(np.ascontiguousarray(array).tobytes(), value)
+    return f"{value:08x}"
 
 
 def flush(path: Path) -> None:

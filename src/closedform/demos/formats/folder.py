@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.demos.formats.common import ReadOptions, appearing, make_demos, select
+from closedform.demos.formats.common import ReadOptions, appearing, crc32, make_demos, select
 from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, LoadError
 
@@ -72,10 +72,14 @@ def read_header(path: Path) -> dict[str, Any]:
 
 def _read_episode(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
-        arrays = load_file(path)
-        return arrays["observations"], arrays["actions"]
-    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        with safe_open(path, framework="numpy") as file:
+            checksum = (file.metadata() or {}).get("crc32")
+            arrays = {name: file.get_tensor(name) for name in ("observations", "actions")}
+    except (OSError, SafetensorError, ValueError, TypeError) as error:
         raise LoadError(f"{path}: expected a whole episode with observations and actions, found {error!r}") from error
+    if checksum != crc32(arrays.values()):
+        raise LoadError(f"{path}: expected the numbers that were recorded, found others; the file was damaged")
+    return arrays["observations"], arrays["actions"]
 
 
 def header_of(observation_layout: Layout | None, action_layout: Layout | None, rate: float | None) -> str:
@@ -91,11 +95,9 @@ def header_of(observation_layout: Layout | None, action_layout: Layout | None, r
 
 
 def write_episode(path: Path, episode: Episode) -> None:
-    """Writes one episode's file."""
-    save_file(
-        {"observations": np.ascontiguousarray(episode.observations), "actions": np.ascontiguousarray(episode.actions)},
-        path,
-    )
+    """Writes one episode's file, with a checksum."""
+    arrays = {name: np.ascontiguousarray(getattr(episode, name)) for name in ("observations", "actions")}
+    save_file(arrays, path, metadata={"crc32": crc32(arrays.values())})
 
 
 def write(demos: Demos, path: Path) -> None:
