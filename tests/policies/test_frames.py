@@ -132,7 +132,7 @@ def test_a_frame_that_only_turns_about_z_carries_heading_along(both_ways):
     np.testing.assert_allclose(np.sin(difference[:, 3] / 2), 0, atol=1e-6)
 
 
-def test_the_hand_stays_at_a_goal_that_is_fixed_to_a_body(both_ways):
+def test_the_hand_stays_at_a_goal_that_is_fixed_to_a_body():
     """Left to choose, a plan is not made in the hand's own frame, in which a hand at rest may drift anywhere."""
     rng = np.random.default_rng(4)
     episodes = []
@@ -143,7 +143,7 @@ def test_the_hand_stays_at_a_goal_that_is_fixed_to_a_body(both_ways):
         path = rng.uniform(-1, 1, 2) * (1 - share) + goal * share
         episodes.append((np.concatenate([path[:-1], np.tile(block, (40, 1))], 1), path[1:]))
     demos = Demos(episodes, PLANAR_OBSERVATIONS, PLANAR_ACTIONS)
-    policy = ClosedFormPolicy(demos)
+    policy = ClosedFormPolicy(demos, n_diffusion_steps=20, n_perturbations=8)
     errors = []
     for episode in list(demos)[:6]:
         agent, hand = policy.agent(seed=0), episode.observations[0, :2]

@@ -49,17 +49,6 @@ class Generated:
     weights: np.ndarray
 
 
-def _measured(made: Generated) -> Generated:
-    """Refuses plans for observations that could not be compared with any demonstration."""
-    bad = np.flatnonzero(~np.isfinite(made.distances))
-    if len(bad):
-        raise DataError(
-            f"observation {bad[0]} cannot be compared with the demonstrations: its distance to them is not finite; "
-            "is it in their units, and are bandwidth and regularization not tiny?"
-        )
-    return made
-
-
 class Policy(ABC, Generic[ConfigT]):
     """A policy made of demonstrations; there is nothing to train.
 
@@ -234,7 +223,7 @@ class Policy(ABC, Generic[ConfigT]):
         store = self._store
         windows = self._windows(real_array(observation, "an observation")[None])
         extra = np.empty(0) if penalty is None else penalty(store)
-        made = _measured(self._generate(store, windows, 1, generator(seed), extra, explain=True))
+        made = self._measured(store, windows, 1, generator(seed), extra, explain=True)
         weights = made.weights[0, 0]
         used = np.flatnonzero(weights > NEGLIGIBLE)
         used = used[np.argsort(-weights[used], kind="stable")]
@@ -267,7 +256,7 @@ class Policy(ABC, Generic[ConfigT]):
         if observations.ndim not in (2, 3) or not len(observations):
             raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
         windows = self._windows(observations)
-        made = _measured(self._generate(store, windows, int(n_samples), generator(seed), np.empty(0), explain=False))
+        made = self._measured(store, windows, int(n_samples), generator(seed), np.empty(0), explain=False)
         return self._to_robot(store, windows, made)
 
     @abstractmethod
@@ -282,6 +271,18 @@ class Policy(ABC, Generic[ConfigT]):
         explain: bool,
     ) -> Generated:
         """Makes chunks for windows (B, N_o, D_o)."""
+
+    def _measured(self, *arguments: Any, **options: Any) -> Generated:
+        """`_generate`, refusing observations that could not be compared with any demonstration."""
+        with np.errstate(over="ignore", invalid="ignore"):  # which shows as a distance that is not finite
+            made = self._generate(*arguments, **options)
+        bad = np.flatnonzero(~np.isfinite(made.distances))
+        if len(bad):
+            raise DataError(
+                f"observation {bad[0]} cannot be compared with the demonstrations: its distance to them is not finite; "
+                "is it in their units, and are bandwidth and regularization not tiny?"
+            )
+        return made
 
     def _n_neighbors(self, store: Store) -> int:
         return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(store))
