@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,7 @@ def main() -> None:
         "add_ms": add_ms(demos),
         "first_plan_s": first_plan_s(paper),
         "n_windows": paper.n_windows,
-        "parameters": {
-            name: getattr(paper.config, name) for name in ClosedFormPolicy.config_class.__dataclass_fields__
-        },
+        "parameters": asdict(paper.config),
         "targets": TARGETS,
         "machine": machine(),
         "command": "make bench",

@@ -117,6 +117,14 @@ def test_in_spatial_frames(frames):
     assert compare(policy, observations_of(SPATIAL, rng, 10), 2) < TOLERANCE
 
 
+def test_copied_demonstrations_agree_in_every_frame():
+    rng = np.random.default_rng(5)
+    demos = planar_demos(rng, n_episodes=1)
+    copies = Demos([demos[0]] * 5, demos.observation_layout, demos.action_layout)
+    policy = ClosedFormPolicy(copies, n_action_steps=5)
+    assert compare(policy, demos[0].observations[::3] + 0.01, 1) < TOLERANCE
+
+
 def test_repeated_demonstrations():
     observations = np.tile([[0.0, 1.0]], (30, 1))
     demos = Demos([(observations, np.tile([[1.0, 2.0]], (30, 1)))] * 3, Layout.plain(2), PLANAR_ACTIONS)

@@ -63,11 +63,11 @@ def test_in_the_world_frame_it_is_the_papers_algorithm(both_ways, with_layout):
     demos = random_demos(rng, 6, 50, 5, 2)
     if with_layout:
         demos = Demos(demos, PLANAR_OBSERVATIONS, PLANAR_ACTIONS)
-    policy = ClosedFormPolicy(demos, "paper", n_neighbors=60, n_action_steps=6, bandwidth=0.5)
+    policy = ClosedFormPolicy(demos, "paper", n_neighbors=60, n_action_steps=2, n_execute=2, bandwidth=4.0, tau=0.5)
     for seed in range(5):
         observation = rng.normal(size=5)
         plan = policy.plan(observation, seed=seed)
-        assert plan.frame == "world"
+        assert plan.frame == "world" and plan.n_effective > 2  # so that all parameters matter
         np.testing.assert_allclose(plan.actions, plain_formula(demos, observation, policy.config, seed), atol=1e-6)
 
 
@@ -254,6 +254,16 @@ def test_an_observation_far_beyond_all_demonstrations_is_refused_or_planned_for(
 def test_a_penalty_that_does_not_fit_is_refused(both_ways, demos, penalty):
     with pytest.raises(ClosedFormError, match="penalty: expected 200 numbers of 0 or more"):
         ClosedFormPolicy(demos).plan(np.zeros(3), penalty=penalty)
+
+
+def test_observations_far_from_the_origin_do_not_break_the_metric(both_ways):
+    """Static observations at a large offset: rounding makes their covariance indefinite."""
+    rng = np.random.default_rng(9)
+    for offset in (1e6, 1e8):
+        demos = Demos([(offset + 1e-3 * rng.normal(size=(20, 3)), rng.uniform(-1, 1, (20, 2))) for _ in range(4)])
+        policy = ClosedFormPolicy(demos, features="identity", n_obs_steps=2, n_action_steps=3, regularization=1e-12)
+        actions = policy.plan(demos[1].observations[4], seed=0).actions
+        assert (np.abs(actions) <= 1).all()
 
 
 def test_angles_stay_on_the_turn_that_was_demonstrated(both_ways):

@@ -27,7 +27,9 @@ class Episode:
             array = real_array(getattr(self, name), name)
             if array.ndim != 2:
                 raise DataError(f"{name} of an episode must be (steps, numbers), found shape {array.shape}")
-            if array.flags.writeable:  # a caller who goes on writing to its array must not change the episode
+            if (
+                array.flags.writeable or array.base is not None
+            ):  # what a caller writes later must not change the episode
                 array = array.copy()
                 array.flags.writeable = False
             object.__setattr__(self, name, array)

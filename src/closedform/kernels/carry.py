@@ -151,6 +151,6 @@ def choose_frame(
             for v in range(count):
                 deviation = chunks[v, c] - mean
                 variance += share * weights[v] / total * deviation * deviation
-        if variance < least * (1.0 - 1e-9):
+        if variance < least * (1.0 - 1e-9) - 1e-12:
             best, least = f, variance
     return best

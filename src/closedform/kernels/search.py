@@ -131,14 +131,14 @@ def add_scaled(total, factor, values):
 
 
 @jit()
-def cholesky(matrix):
-    """Replaces the lower triangle of a positive definite matrix by its Cholesky factor."""
+def cholesky(matrix, least):
+    """Replaces the lower triangle of a matrix by its Cholesky factor; rounding makes no pivot less than `least`."""
     for a in range(matrix.shape[0]):
         for b in range(a + 1):
             rest = matrix[a, b]
             for c in range(b):
                 rest -= matrix[a, c] * matrix[b, c]
-            matrix[a, b] = math.sqrt(rest) if a == b else rest / matrix[b, b]
+            matrix[a, b] = math.sqrt(max(rest, least)) if a == b else rest / matrix[b, b]
 
 
 @jit(reorder=True)
@@ -173,7 +173,7 @@ def metric_distances(columns, query, rows, factor, regularization, squared):
             for b in range(a + 1):
                 factor[a, b] = dot(centred[a], centred[b]) / max(k - 1, 1)
             factor[a, a] += regularization
-        cholesky(factor)
+        cholesky(factor, regularization)
     for i in range(k):
         squared[i] = 0.0
     for a in range(width):  # forward substitution for all rows at once

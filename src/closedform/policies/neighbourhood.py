@@ -59,6 +59,6 @@ def choose_frame(store: Store, rows: np.ndarray, squared: np.ndarray) -> int:
     for frame in range(n_frames):
         chunks = store.chunks(rows[voting], frame) * np.sqrt(store.scaling.weight)
         variance = disagreement(chunks.reshape(len(voting), -1), squared[voting])
-        if variance < least * (1 - 1e-9):
+        if variance < least * (1 - 1e-9) - 1e-12:
             best, least = frame, variance
     return best

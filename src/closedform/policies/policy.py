@@ -325,14 +325,16 @@ class Policy(ABC, Generic[ConfigT]):
                 chosen = made.frames == index
                 axes = frame_axes(frame, spec.body_poses(windows[chosen, -1]), spec.body_poses.dimension)
                 encoded[chosen] = out_of_frame(encoded[chosen], spec.encoding.blocks, *axes)
-        actions = spec.encoding.decode(encoded)
+        actions = spec.encoding.decode(encoded).reshape(size, n_samples, self.config.n_action_steps, -1)
         for kind, columns, low, high in store.bounded_actions:
+            values = actions[..., columns]
             if kind == "binary":
-                actions[..., columns] = np.where(actions[..., columns] * 2 > low + high, high, low)
-            else:  # an angle, on the turn that was demonstrated
-                middle = (low + high) / 2
-                actions[..., columns] -= 2 * np.pi * np.round((actions[..., columns] - middle) / (2 * np.pi))
-        return actions.reshape(size, n_samples, self.config.n_action_steps, spec.action_layout.width)
+                actions[..., columns] = np.where(values * 2 > low + high, high, low)
+            else:  # an angle, without jumps and on the turn that was demonstrated
+                values = np.unwrap(values, axis=2)
+                turns = np.round((values.mean(2, keepdims=True) - (low + high) / 2) / (2 * np.pi))
+                actions[..., columns] = values - 2 * np.pi * turns
+        return actions
 
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder, config.json and policy.safetensors; see `load`."""

@@ -105,7 +105,7 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
         parameters = policy_class._make_config("default", None, feature_map, saved_parameters)
     except ConfigError as error:
         raise LoadError(f"{folder / 'config.json'}: {error}") from error
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise LoadError(
             f"{folder / 'config.json'}: expected a configuration of format {FORMAT_VERSION}, {error!r}"
         ) from error

@@ -21,7 +21,13 @@ def covariance_factor(features: np.ndarray, regularization: float) -> np.ndarray
     """
     deviations = features - features.mean(0)
     covariance = deviations.T @ deviations / max(len(features) - 1, 1)
-    return np.linalg.cholesky(covariance + regularization * np.eye(features.shape[1]))
+    try:
+        return np.linalg.cholesky(covariance + regularization * np.eye(features.shape[1]))
+    except np.linalg.LinAlgError:  # rounding ate lambda, which no eigenvalue may be below
+        values, vectors = np.linalg.eigh(covariance)
+        scaled = np.sqrt(np.maximum(values, 0) + regularization)[:, None] * vectors.T
+        lower = np.asarray(np.linalg.qr(scaled, mode="r")).T
+        return lower * np.sign(np.diag(lower))
 
 
 def squared_distances(neighbours: np.ndarray, query: np.ndarray, factor: np.ndarray) -> np.ndarray:
