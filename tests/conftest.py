@@ -10,7 +10,7 @@ import pytest
 
 import closedform
 from closedform import Demos, Layout, load_demos
-from closedform.demos.catalogue import CATALOGUE, cached_path
+from closedform.demos.catalogue import CATALOGUE, cache_folder, cached_path
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 KERNELS = Path(closedform.__file__).parent / "kernels"
@@ -39,6 +39,14 @@ def pusht() -> Demos:
 def lift() -> Demos:
     """Ten real demonstrations of Lift."""
     return real_demos("robomimic-lift-10")
+
+
+def real_file(*parts: str) -> Path:
+    """A real file from the cache, under the same rule as `real_demos`."""
+    path = cache_folder().joinpath(*parts)
+    if not path.exists() and not DATA.parent.exists():
+        pytest.skip(f"there is no {path} here: set CLOSEDFORM_DATA to a folder with it")
+    return path
 
 
 def real_demos(name: str) -> Demos:

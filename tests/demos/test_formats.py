@@ -5,6 +5,8 @@ import shutil
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from closedform import ClosedFormError, Demos, Layout, load_demos, save_demos
 from closedform.demos.encoding import columns_of_quaternion, rotation_matrix, two_columns
 from closedform.demos.formats.robomimic import axis_angle_of, matrix_of_axis_angle
-from tests.conftest import DATA, planar_demos
+from tests.conftest import planar_demos, real_file
 
 CHECKED = ("demos", "demos.zarr.zip", "a.npz")  # formats with checksums
 TARGETS = [("demos", None), ("demos.zarr", None), ("demos.zarr.zip", None), ("demos.hdf5", None), ("lr", "lerobot")]
@@ -72,9 +74,9 @@ def test_lists_of_arrays_are_demonstrations(demos):
 def lerobot_folder(folder):
     (folder / "meta").mkdir(parents=True)
     (folder / "data" / "chunk-000").mkdir(parents=True)
-    shutil.copy(DATA / "pusht" / "lerobot_pusht_v3_info.json", folder / "meta" / "info.json")
+    shutil.copy(real_file("pusht", "lerobot_pusht_v3_info.json"), folder / "meta" / "info.json")
     shutil.copy(
-        DATA / "pusht" / "lerobot_pusht_v3_file-000.parquet", folder / "data" / "chunk-000" / "file-000.parquet"
+        real_file("pusht", "lerobot_pusht_v3_file-000.parquet"), folder / "data" / "chunk-000" / "file-000.parquet"
     )
     return folder
 
@@ -89,9 +91,6 @@ def test_both_copies_of_pusht_are_the_same(tmp_path, pusht):
 
 
 def test_lerobot_v2_1_is_read(tmp_path, demos):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     (tmp_path / "meta").mkdir()
     (tmp_path / "data" / "chunk-000").mkdir(parents=True)
     features = {
@@ -112,8 +111,6 @@ def test_lerobot_v2_1_is_read(tmp_path, demos):
 
 
 def test_lerobot_metadata_is_right(tmp_path, demos):
-    import pyarrow.parquet as pq
-
     save_demos(demos, tmp_path / "lr", "lerobot")
     info = json.loads((tmp_path / "lr" / "meta" / "info.json").read_text())
     assert (info["codebase_version"], info["total_episodes"], info["total_frames"]) == ("v3.0", 4, 48)
@@ -142,7 +139,7 @@ def test_lerobot_tasks_are_kept(tmp_path, demos):
 def test_robomimic_knows_its_layouts_and_masks(lift):
     assert lift.observation_layout.bodies == ("cube", "hand") and lift.rate == 20.0
     assert [e.kind for e in lift.observation_layout.entries][:3] == ["position", "quaternion", "vector"]
-    path = DATA / "robomimic" / "lift_ph_low_dim_10demos.hdf5"
+    path = real_file("robomimic", "lift_ph_low_dim_10demos.hdf5")
     train, valid = (load_demos(path, mask=mask) for mask in ("train", "valid"))
     assert 0 < len(train) < 10 and 0 < len(valid) < 10
     with pytest.raises(ClosedFormError, match="expected 'test' for mask, found train, valid"):
@@ -155,7 +152,7 @@ def test_robomimic_knows_its_layouts_and_masks(lift):
 
 def test_absolute_actions_lead_where_the_hand_goes(lift):
     """A target lies ahead of the hand on its way, so it is nearer to where the hand is soon than the hand is now."""
-    path = DATA / "robomimic" / "lift_ph_low_dim_10demos.hdf5"
+    path = real_file("robomimic", "lift_ph_low_dim_10demos.hdf5")
     for form, width in (("absolute", 7), ("absolute_6d", 10)):
         absolute = load_demos(path, actions=form)
         assert absolute[0].actions.shape[1] == width and absolute.action_layout.entries[0].kind == "position"
@@ -175,7 +172,7 @@ def test_absolute_actions_are_the_goals_of_robosuites_controller(lift):
         0: [-0.090494, -0.015229, 1.011848, 0.007304, 0.999972, -0.001638, 0.997229, -0.007162, 0.074042],
         30: [0.053073, 0.020825, 0.858243, 0.304494, 0.951415, -0.045744, 0.950281, -0.300144, 0.082943],
     }
-    absolute = load_demos(DATA / "robomimic" / "lift_ph_low_dim_10demos.hdf5", actions="absolute_6d")
+    absolute = load_demos(real_file("robomimic", "lift_ph_low_dim_10demos.hdf5"), actions="absolute_6d")
     for step, goal in goals.items():
         np.testing.assert_allclose(absolute[0].actions[step, :9], goal, atol=2e-6)
 
@@ -322,7 +319,7 @@ def test_bad_files_are_refused_with_the_reason(tmp_path):
     (tmp_path / "i.csv").write_text("episode,obs,act\n0,1,1\n1,1,1\n0,1,1\n")
     refused(tmp_path / "i.csv", "found an episode in two places")
     refused(tmp_path / "i.csv", "masks and absolute actions are for robomimic files", mask="train")
-    shutil.copy(DATA / "pusht" / "lerobot_pusht_v3_file-000.parquet", tmp_path / "j.parquet")
+    pq.write_table(pa.table({"action": [1.0]}), tmp_path / "j.parquet")
     refused(tmp_path / "j.parquet", "a LeRobot dataset is the folder that holds meta/info.json")
     with h5py.File(tmp_path / "k.hdf5", "w") as file:
         file["x"] = 1
@@ -386,8 +383,8 @@ def test_damaged_files_are_refused_or_read(originals, tmp_path_factory, data):
 @given(data=st.data())
 def test_damaged_real_files_are_refused_or_read(tmp_path_factory, lift, data):
     real = [
-        DATA / "robomimic" / "lift_ph_low_dim_10demos.hdf5",
-        DATA / "pusht" / "pusht_cchi_v7_replay_lowdim.zarr.zip",
+        real_file("robomimic", "lift_ph_low_dim_10demos.hdf5"),
+        real_file("pusht", "pusht_cchi_v7_replay_lowdim.zarr.zip"),
     ]
     source = data.draw(st.sampled_from(real))
     content = bytearray(source.read_bytes())
