@@ -10,7 +10,7 @@ endif
 .PHONY: demo test test-reference lint bench clean
 
 demo: .venv/.demo
-	$(BIN)/python examples/01_one_dimension.py --output outputs/demo
+	$(BIN)/python examples/02_push_t.py --output outputs/demo
 
 test: lint
 	$(BIN)/pytest
@@ -33,12 +33,12 @@ bench: .venv/.bench
 	touch $@
 
 .venv/.demo: .venv/.created pyproject.toml constraints.txt
-	$(PIP) --editable '.[plots]'
+	$(PIP) --editable '.[pusht,plots]'
 	touch $@
 
 .venv/.dev: .venv/.created pyproject.toml constraints.txt
 	$(PIP) torch  # by itself, so that the constrained build is the one that is found
-	$(PIP) --editable '.[data,plots,neural,ann,dev]'
+	$(PIP) --editable '.[data,pusht,plots,neural,ann,dev]'
 	touch $@
 
 .venv/.bench: .venv/.created pyproject.toml constraints.txt benchmarks/requirements.txt

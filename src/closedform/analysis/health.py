@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from closedform.analysis.leave_one_out import leave_one_out
 from closedform.demos.demos import Demos
 from closedform.demos.encoding import Encoding, rotation_matrix
 from closedform.demos.layout import SPATIAL_ROTATIONS, Layout
@@ -321,28 +322,13 @@ def _leave_one_out(
             Problem("error", "unusable", str(error), "the policy cannot be built from these demonstrations")
         )
         return errors, distances
-    store, config = policy._store, policy.config
-    world = next((i for i, frame in enumerate(store.spec.selected_frames) if frame.body < 0), 0)
-    scale = store.scaling.scale[world]
-    most = LEAVE_OUT_EPISODES if len(store) < 200_000 else 20
-    chosen = np.unique(np.linspace(0, len(demos) - 1, min(most, len(demos))).astype(int))
-    for count, index in enumerate(chosen):
+    most = LEAVE_OUT_EPISODES if policy.n_windows < 200_000 else 20
+    chosen = np.unique(np.linspace(0, len(demos) - 1, min(most, len(demos))).astype(int)).tolist()
+    for count, left_out in enumerate(leave_one_out(policy, episodes=chosen, n_windows=QUERIES)):
         say("leaving out one episode after the other", count / len(chosen))
-        episode = demos[int(index)]
-        if not len(episode):
-            continue
-        steps = np.unique(np.linspace(0, max(len(episode) - config.n_action_steps, 0), QUERIES).astype(int))
-        rest = store.remove(int(index))
-        windows = policy._windows(np.asarray(episode.observations[steps], np.float64))
-        made = policy._generate(rest, windows, 1, np.random.default_rng(0), np.empty(0), explain=False)
-        predicted = policy._to_robot(rest, windows, made)[:, 0]
-        squares = []
-        for step, chunk in zip(steps, predicted, strict=True):
-            done = episode.actions[step : step + config.n_action_steps]
-            difference = store.spec.encoding.encode(chunk[: len(done)]) - store.spec.encoding.encode(done)
-            squares.append(float(np.mean((difference * scale) ** 2)))
-        errors[int(index)] = float(np.sqrt(np.mean(squares)))
-        distances += [(int(index), int(s), float(d)) for s, d in zip(steps, made.distances, strict=True)]
+        errors[left_out.episode] = left_out.rms_error
+        places = zip(left_out.steps.tolist(), left_out.distances.tolist(), strict=True)
+        distances += [(left_out.episode, step, distance) for step, distance in places]
     return errors, distances
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from pathlib import Path
 
@@ -10,29 +9,12 @@ import numpy as np
 
 from closedform.analysis.health import EntryFacts, Health, Problem
 from closedform.demos.demos import Demos
-from closedform.errors import MissingExtraError
-
-INK, ACCENT, QUIET = "#2e3440", "#c8553d", "#8a93a6"
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #2e3440; max-width: 1060px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .3rem .6rem; }
-th { border-bottom: 2px solid #d8dee9; } td { border-bottom: 1px solid #e5e9f0; vertical-align: top; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
-.error { color: #b00020; font-weight: 600; } .warning { color: #a65d00; font-weight: 600; } .note { color: #5e6a80; }
-img { width: 100%; }
-"""
+from closedform.figures import ACCENT, INK, PAGE_STYLE, PALE, QUIET, embedded, png, pyplot
 
 
 def draw(health: Health, demos: Demos, path: Path) -> None:
     """Draws lengths, prediction errors and coverage into a PNG file."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots", "drawing a report") from error
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout="constrained")
     axes[0, 0].hist(health.lengths, bins=min(30, max(5, len(set(health.lengths)))), color=QUIET)
     axes[0, 0].set(title="Length of episodes", xlabel="steps", ylabel="episodes")
@@ -54,8 +36,7 @@ def draw(health: Health, demos: Demos, path: Path) -> None:
 
     _draw_coverage(axes[1, 0], health, demos)
     _draw_jumps(axes[1, 1], health, demos)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    path.write_bytes(png(figure))
 
 
 def _draw_coverage(axis, health: Health, demos: Demos) -> None:
@@ -71,7 +52,7 @@ def _draw_coverage(axis, health: Health, demos: Demos) -> None:
     names = [demos.observation_layout.describe(column) for column in columns]
     everything = demos.all_observations()
     shown = everything[:: max(1, len(everything) // 20_000)]
-    axis.scatter(shown[:, columns[0]], shown[:, columns[1]], s=1, color="#d8dee9", rasterized=True)
+    axis.scatter(shown[:, columns[0]], shown[:, columns[1]], s=1, color=PALE, rasterized=True)
     if health.distances:
         points = np.array([demos[e].observations[s][list(columns)] for e, s, _ in health.distances])
         distances = np.array([d for _, _, d in health.distances])
@@ -112,19 +93,18 @@ def _draw_jumps(axis, health: Health, demos: Demos) -> None:
 
 def write_page(health: Health, name: str, picture: Path, path: Path) -> None:
     """Writes one self-contained HTML file: problems first, then the picture, then every number."""
-    image = base64.b64encode(picture.read_bytes()).decode()
     rate = f", {health.rate:g} steps a second" if health.rate else ""
     errors = [error for error in health.prediction_error if error is not None]
     predicted = (
         f" Left out, an episode is predicted with an error of {np.median(errors):.2f} (median)." if errors else ""
     )
     page = f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{html.escape(name)}: demonstrations</title><style>{STYLE}</style>
+<html lang="en"><meta charset="utf-8"><title>{html.escape(name)}: demonstrations</title><style>{PAGE_STYLE}</style>
 <h1>{html.escape(name)}</h1>
 <p>{health.n_episodes} episodes, {health.n_steps} steps{rate}; {min(health.lengths)} to {max(health.lengths)} steps
 each, median {np.median(health.lengths):g}.{predicted}</p>
 <h2>Problems</h2>{_problem_table(health.problems)}
-<h2>Picture</h2><img alt="lengths, prediction errors, coverage" src="data:image/png;base64,{image}">
+<h2>Picture</h2><img alt="lengths, prediction errors, coverage" src="{embedded(picture.read_bytes(), "image/png")}">
 <h2>Numbers</h2>{_entry_table([*health.observations, *health.actions])}
 </html>
 """

@@ -39,6 +39,7 @@ class Dataset:
         reader: the format it is in.
         files: what has to be downloaded.
         locations: paths in the cache, any one of which holds the dataset.
+        asset: name of the file inside the package that holds it, where there is nothing to download.
         observation_layout, action_layout, rate: where the file itself does not tell.
     """
 
@@ -46,8 +47,9 @@ class Dataset:
     description: str
     licence: str
     reader: str
-    files: tuple[RemoteFile, ...]
-    locations: tuple[str, ...]
+    files: tuple[RemoteFile, ...] = ()
+    locations: tuple[str, ...] = ()
+    asset: str | None = None
     observation_layout: Layout | None = None
     action_layout: Layout | None = None
     rate: float | None = None
@@ -56,6 +58,7 @@ class Dataset:
 PUSHT_OBSERVATIONS = Layout.of(("agent", "position", 2), ("block", "position", 2), ("block", "angle"))
 PUSHT_ACTIONS = Layout.of(("agent", "position", 2))
 LEROBOT_PUSHT = "https://huggingface.co/datasets/lerobot/pusht/resolve/main"
+ASSETS = Path(__file__).parent.parent / "assets"
 ROBOMIMIC = "http://downloads.cs.stanford.edu/downloads/rt_benchmark"
 
 
@@ -72,6 +75,16 @@ def _robomimic(task: str, title: str) -> Dataset:
 
 
 _DATASETS = (
+    Dataset(
+        name="pusht-embedded",
+        description="Push-T: 200 successful episodes of this package's own policy, inside the package",
+        licence="MIT",
+        reader="arrays",
+        asset="pusht_embedded.npz",
+        observation_layout=PUSHT_OBSERVATIONS,
+        action_layout=PUSHT_ACTIONS,
+        rate=10.0,
+    ),
     Dataset(
         name="pusht",
         description="Push-T: 206 human demonstrations at 10 Hz (Chi et al., Diffusion Policy, 2023)",
@@ -143,7 +156,9 @@ def find_dataset(name: str) -> Dataset:
 
 
 def cached_path(dataset: Dataset) -> Path | None:
-    """Where a dataset lies in the cache, None if it is not there."""
+    """Where a dataset lies, in the package or in the cache; None if it is not there."""
+    if dataset.asset is not None:
+        return ASSETS / dataset.asset
     found = (cache_folder() / location for location in dataset.locations)
     return next((path for path in found if path.exists() and not _unfinished(path, dataset)), None)
 

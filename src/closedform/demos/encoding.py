@@ -79,12 +79,16 @@ class Encoding:
         """The inverse of `encode`. (..., width) -> (..., layout.width)."""
         if self.is_plain:
             return encoded
-        parts, start = [], 0
+        return np.concatenate([_decode(entry, encoded[..., columns]) for entry, columns in self.slices()], -1)
+
+    def slices(self) -> list[tuple[Entry, slice]]:
+        """Each entry with the columns of its encoded numbers."""
+        found, start = [], 0
         for entry in self.layout.entries:
-            size = sum(block.size for block in _blocks_of(entry, 0, self.layout.spatial))
-            parts.append(_decode(entry, encoded[..., start : start + size]))
-            start += size
-        return np.concatenate(parts, -1)
+            stop = start + sum(block.size for block in _blocks_of(entry, 0, self.layout.spatial))
+            found.append((entry, slice(start, stop)))
+            start = stop
+        return found
 
 
 def _blocks_of(entry: Entry, start: int, spatial: bool) -> list[Block]:

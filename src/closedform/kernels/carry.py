@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from closedform.kernels.jit import jit
-from closedform.retrieval.frame import N_AGREEING
+from closedform.retrieval.frame import CLEARLY, N_AGREEING
 
 
 @jit()
@@ -46,7 +46,7 @@ def carry_chunk(actions, start, n_action_steps, blocks, frame, poses, rotation, 
 
     Args:
         blocks: (n_blocks, 4) of start, size, turns, moves.
-        frame: (2,) of body, turns; body -1 is the world.
+        frame: (3,) of body, turns, whole; body -1 is the world.
         poses: (bodies, width), at the chunk's first step.
         rotation: (d, d), scratch.
         offset, scale: (D,)
@@ -110,7 +110,7 @@ def find_voters(rows, squared, row_episodes, voters):
 def choose_frame(
     rows, squared, actions, starts, row_episodes, poses, n_action_steps, blocks, frames, offset, scale, weight, rotation
 ):
-    """The frame in which the voters' chunks have the smallest weighted variance; of equals the first."""
+    """The frame in which the voters' chunks have the smallest `disagreement`; of equals the first."""
     n_frames, width = offset.shape
     if n_frames == 1:
         return 0
@@ -151,6 +151,8 @@ def choose_frame(
             for v in range(count):
                 deviation = chunks[v, c] - mean
                 variance += share * weights[v] / total * deviation * deviation
+        if not frames[f, 2]:
+            variance *= CLEARLY
         if variance < least * (1.0 - 1e-9) - 1e-12:
             best, least = f, variance
     return best

@@ -33,6 +33,12 @@ def plan_batch(
     factor,
     regularization,
     penalty,
+    goal_weight,
+    goal_columns,
+    goal_ends,
+    goal_middle,
+    goal_scale,
+    goal_tolerance,
     precision,
     actions,
     starts,
@@ -64,9 +70,10 @@ def plan_batch(
         found: (B, k) rows found by another index, -1 where there are fewer, or (0, 0) to search here.
         k, factor, regularization: the neighbourhood, as for `retrieve`.
         penalty: (N,) added to squared distances, or (0,).
+        goal_weight: of the goal, which is the store's.
         precision: 1 / (2 h^2).
         actions, starts, row_episodes, poses, n_action_steps: the store's.
-        blocks, frames, dimension: as for `carry_chunk`; frames is (F, 2).
+        blocks, frames, dimension: as for `carry_chunk`; frames is (F, 3).
         offset, scale: (F, D); weight: (D,)
         steps: (S, 5); see `diffuse`.
         noise: (B, n, N_a * D); perturbations: (B, M, N_a * D); fresh: (B, S, n, N_a * D) or (B, 0, n, 0).
@@ -124,6 +131,14 @@ def plan_batch(
             log_weights[i] = -precision * squared[i]
             if penalty.size:
                 log_weights[i] -= precision * penalty[neighbours[i]]
+            if goal_weight > 0.0:
+                row = neighbours[i]
+                difference = goal_tolerance
+                for g in range(goal_columns.size):
+                    d = goal_columns[g]
+                    still = goal_ends[row_episodes[row], g] - columns[d, row]
+                    difference += ((still - goal_middle[g] + queries[b, d]) * goal_scale[g]) ** 2
+                log_weights[i] -= precision * goal_weight * math.log(difference)
             largest = max(largest, log_weights[i])
         for i in range(n_neighbours):
             log_weights[i] -= largest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from closedform.policies.randomness import Seed, generator
 
 if TYPE_CHECKING:
     from closedform.policies.policy import Policy
+    from closedform.retrieval.store import Store
 
 
 class Agent:
@@ -46,9 +48,24 @@ class Agent:
         self._memory = LoopMemory(self.policy.config.loop_memory, self.policy.config.n_execute)
         self.last_plan: Plan | None = None
 
+    @property
+    def plans_next(self) -> bool:
+        """Whether the next call of `act` plans."""
+        return not self._queue
+
+    @property
+    def window(self) -> np.ndarray:
+        """(N_o, D_o), the newest observations, as the last plan saw them."""
+        return np.stack(self._history)
+
+    def penalty(self) -> Callable[[Store], np.ndarray]:
+        """What the loop memory adds to squared distances at the next plan, as a function of the store."""
+        used = self._memory.penalty(self.policy._store)
+        return lambda store: used
+
     def act(self, observation: Any) -> np.ndarray:
         """The action (D_a,) for the newest observation (D_o,); plans when the last chunk was executed."""
-        if not self._queue:
+        if self.plans_next:
             self.plan(observation)
         else:
             self._observe(observation)
@@ -57,7 +74,7 @@ class Agent:
     def plan(self, observation: Any) -> Plan:
         """Plans now; the next `n_execute` calls of `act` execute it."""
         self._observe(observation)
-        plan, store = self.policy.plan_with_store(np.stack(self._history), seed=self._rng, penalty=self._memory.penalty)
+        plan, store = self.policy.plan_with_store(self.window, seed=self._rng, penalty=self._memory.penalty)
         self._memory.remember(plan, store)
         self._queue = deque(plan.actions[: self.policy.config.n_execute])
         self.last_plan = plan

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -37,10 +39,18 @@ class ClosedFormPolicy(Policy[ClosedFormConfig]):
 
     config_class: ClassVar[type[PolicyConfig]] = ClosedFormConfig
 
-    def denoiser(self, observation: Any, *, seed: Seed = None, frame: str | None = None) -> ClosedForm:
+    def denoiser(
+        self,
+        observation: Any,
+        *,
+        seed: Seed = None,
+        frame: str | None = None,
+        penalty: Callable[[Store], np.ndarray] | None = None,
+    ) -> ClosedForm:
         """The closed-form denoiser for one observation, on normalised chunks in a frame (by default the best one).
 
-        It is what `diffusion.sampler` runs, for pictures of the sampling and for editing other policies.
+        It is what `diffusion.sampler` runs, for pictures of the sampling and for editing other policies. The penalty is
+        that of `plan_with_store`.
         """
         store = self._store
         windows = self._windows(real_array(observation, "an observation")[None])
@@ -49,9 +59,9 @@ class ClosedFormPolicy(Policy[ClosedFormConfig]):
             names = [f.name for f in store.spec.selected_frames]
             if frame not in names:
                 raise DataError(f"no frame {frame!r}: this policy uses {', '.join(names)}")
-            near = Neighbourhood(near.rows, near.squared_distances, names.index(frame))
+            near = replace(near, frame=names.index(frame))
         perturbations = self._perturbations(generator(seed), store)
-        return self._denoiser(store, near, np.empty(0), perturbations)
+        return self._denoiser(store, near, np.empty(0) if penalty is None else penalty(store), perturbations)
 
     def _generate(
         self,
@@ -135,6 +145,8 @@ class ClosedFormPolicy(Policy[ClosedFormConfig]):
                 store.fixed_factor(config.metric),
                 config.regularization,
                 penalty,
+                config.goal_weight,
+                *store.goal,
                 1 / (2 * self._bandwidth(queries) ** 2),
                 store.actions,
                 store.starts,
@@ -182,7 +194,7 @@ class ClosedFormPolicy(Policy[ClosedFormConfig]):
     def _denoiser(
         self, store: Store, near: Neighbourhood, penalty: np.ndarray, perturbations: np.ndarray
     ) -> ClosedForm:
-        squared = near.squared_distances + (penalty[near.rows] if penalty.size else 0.0)
+        squared = near.penalised(store, penalty, self.config.goal_weight)
         return ClosedForm(
             process=self.config.make_process(),
             actions=store.normalised_chunks(near.rows, near.frame),

@@ -24,7 +24,7 @@ class PolicyConfig:
     """N_o, observations in a window."""
     n_action_steps: int = 12
     """N_a, actions in a chunk."""
-    n_execute: int = 8
+    n_execute: int = 4
     """H, actions of a chunk that are executed before the next plan."""
     padding: bool = True
     """Whether windows may begin before an episode's start (its first observation is repeated) and end after its end."""
@@ -42,6 +42,8 @@ class PolicyConfig:
     """Frames that chunks are carried over in: world (the paper), auto, or names with commas between them."""
     loop_memory: float = 1.0
     """How far a demonstration recedes once it was used, in units of the metric; 0 forgets at once (the paper)."""
+    goal_weight: float = 0.3
+    """How much demonstrations are preferred that still make the motion needed to end where they end; 0 is the paper."""
     index: str = "exact"
     """Nearest-neighbour search: exact or faiss (approximate for large sets, extra `ann`)."""
 
@@ -55,6 +57,7 @@ class PolicyConfig:
         "n_neighbors": 2000,
         "frames": "world",
         "loop_memory": 0.0,
+        "goal_weight": 0.0,
     }
 
     def __post_init__(self):
@@ -74,6 +77,7 @@ class PolicyConfig:
         _check(1e-12 <= self.regularization <= 1e12, "regularization", "1e-12 to 1e12", self.regularization)
         _check(1e-6 <= self.rotation_weight <= 1e6, "rotation_weight", "1e-6 to 1e6", self.rotation_weight)
         _check(0 <= self.loop_memory <= 1e6, "loop_memory", "0 to 1e6", self.loop_memory)
+        _check(0 <= self.goal_weight <= 1e6, "goal_weight", "0 to 1e6", self.goal_weight)
 
     @classmethod
     def preset(cls, name: str = "default", **parameters: Any) -> Self:

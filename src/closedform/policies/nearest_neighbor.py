@@ -33,8 +33,7 @@ class _WeightedAverage(Policy[ConfigT]):
         k = self._n_neighbors(store)
         for query in store.features_of(windows):
             near = find_neighbourhood(store, query, k, self.config.metric)
-            squared = near.squared_distances + (penalty[near.rows] if penalty.size else 0.0)
-            share = self._weigh(squared, len(query))
+            share = self._weigh(near.penalised(store, penalty, self.config.goal_weight), len(query))
             used = np.flatnonzero(share)
             chunks.append(share[used] @ store.normalised_chunks(near.rows[used], near.frame))
             frames.append(near.frame)

@@ -18,14 +18,24 @@ class Neighbourhood:
     """The k nearest windows of a query.
 
     Attributes:
+        query: (D_z,)
         rows: (k,), rows of the store, ascending.
         squared_distances: (k,), in the metric.
         frame: index of the frame in which the nearest ones agree best.
     """
 
+    query: np.ndarray
     rows: np.ndarray
     squared_distances: np.ndarray
     frame: int
+
+    def penalised(self, store: Store, penalty: np.ndarray, goal_weight: float) -> np.ndarray:
+        """(k,), squared distances with what loop memory and goal add; `penalty` is (n_windows,) or empty."""
+        squared = self.squared_distances + (penalty[self.rows] if penalty.size else 0.0)
+        if not goal_weight:
+            return squared
+        features = store.index.columns[:, self.rows].T
+        return squared + goal_weight * store.goal.penalty(self.query, features, store.row_episodes[self.rows])
 
     @property
     def distance(self) -> float:
@@ -46,7 +56,7 @@ def find_neighbourhood(store: Store, query: np.ndarray, k: int, metric: str) -> 
         if not factor.size:
             factor = covariance_factor(features, store.spec.regularization)
         squared = squared_distances(features, query, factor)
-    return Neighbourhood(rows, squared, choose_frame(store, rows, squared))
+    return Neighbourhood(query, rows, squared, choose_frame(store, rows, squared))
 
 
 def choose_frame(store: Store, rows: np.ndarray, squared: np.ndarray) -> int:
@@ -58,7 +68,7 @@ def choose_frame(store: Store, rows: np.ndarray, squared: np.ndarray) -> int:
     best, least = 0, np.inf
     for frame in range(n_frames):
         chunks = store.chunks(rows[voting], frame) * np.sqrt(store.scaling.weight)
-        variance = disagreement(chunks.reshape(len(voting), -1), squared[voting])
+        variance = disagreement(chunks.reshape(len(voting), -1), squared[voting], store.spec.selected_frames[frame])
         if variance < least * (1 - 1e-9) - 1e-12:
             best, least = frame, variance
     return best

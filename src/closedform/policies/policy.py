@@ -157,6 +157,11 @@ class Policy(ABC, Generic[ConfigT]):
         return self._store.episode_ids.tolist()
 
     @property
+    def episodes(self) -> tuple[Episode, ...]:
+        """The episodes that the policy holds, in the order of `episode_ids`."""
+        return self._store.episodes
+
+    @property
     def n_windows(self) -> int:
         """How many demonstrated windows there are to choose from."""
         return len(self._store)

@@ -10,6 +10,7 @@ from closedform.demos.encoding import Block, Encoding, rotation_matrix
 from closedform.demos.layout import ROTATIONS, Layout
 from closedform.errors import ConfigError
 
+CLEARLY = 2.0  # times less variance makes a frame better than a body's whole pose
 N_AGREEING = 10  # neighbours, each of another episode where there are enough, that vote on the frame
 
 
@@ -22,11 +23,13 @@ class Frame:
             world's axes).
         body: which of the poses of `BodyPoses` it is; -1 for the world.
         turns: whether its axes turn with the body.
+        whole: whether it is the whole pose of a body, as far as that is observed.
     """
 
     name: str
     body: int
     turns: bool
+    whole: bool
 
 
 class BodyPoses:
@@ -65,11 +68,11 @@ class BodyPoses:
 
     def frames(self) -> tuple[Frame, ...]:
         """The world, then each body; a body that can turn also without its rotation."""
-        frames = [Frame("world", -1, False)]
+        frames = [Frame("world", -1, turns=False, whole=False)]
         for index, (body, _, rotation, _) in enumerate(self.bodies):
-            frames.append(Frame(body, index, rotation is not None))
+            frames.append(Frame(body, index, turns=rotation is not None, whole=True))
             if rotation is not None:
-                frames.append(Frame(f"{body}.position", index, False))
+                frames.append(Frame(f"{body}.position", index, turns=False, whole=False))
         return tuple(frames)
 
     def select(self, choice: str) -> tuple[Frame, ...]:
@@ -166,9 +169,13 @@ def voters(squared_distances: np.ndarray, episodes: np.ndarray) -> np.ndarray:
     return order[np.sort(first)[:N_AGREEING]]
 
 
-def disagreement(chunks: np.ndarray, squared_distances: np.ndarray) -> float:
-    """The weighted variance of chunks (n, T * D) around their mean; near neighbours count more."""
+def disagreement(chunks: np.ndarray, squared_distances: np.ndarray, frame: Frame) -> float:
+    """The weighted variance of chunks (n, T * D) around their mean; near neighbours count more.
+
+    Where frames are about as good, the whole pose of a body is preferred: it keeps a chunk where it touches the body,
+    also far from all demonstrations. So the variance in any other frame counts twice.
+    """
     weights = np.exp(-0.5 * squared_distances / max(float(squared_distances.mean()), 1e-300))
     weights /= weights.sum()
     deviations = chunks - weights @ chunks
-    return float(weights @ np.sum(deviations * deviations, axis=1))
+    return float(weights @ np.sum(deviations * deviations, axis=1)) * (1.0 if frame.whole else CLEARLY)

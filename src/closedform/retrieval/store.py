@@ -17,6 +17,7 @@ from closedform.errors import DataError
 from closedform.retrieval.faiss_index import FaissIndex
 from closedform.retrieval.feature_map import FeatureMap
 from closedform.retrieval.frame import BodyPoses, Frame, frame_axes, into_frame
+from closedform.retrieval.goal import Goal, find_goal
 from closedform.retrieval.index import ExactIndex, Index
 from closedform.retrieval.metric import covariance_factor
 from closedform.retrieval.statistics import Statistics, half_ranges
@@ -62,9 +63,11 @@ class StoreSpec:
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, np.ndarray]:
-        """Blocks and frames as the kernels read them: (blocks, 4) of start, size, turns, moves; (frames, 2)."""
+        """Blocks and frames as the kernels read them: (blocks, 4) of start, size, turns, moves; (frames, 3)."""
         blocks = [(block.start, block.size, block.turns, block.moves) for block in self.encoding.blocks]
-        return np.array(blocks, np.int64), np.array([(f.body, f.turns) for f in self.selected_frames], np.int64)
+        return np.array(blocks, np.int64), np.array(
+            [(f.body, f.turns, f.whole) for f in self.selected_frames], np.int64
+        )
 
 
 class ActionScaling(NamedTuple):
@@ -167,6 +170,12 @@ class Store:
     @cached_property
     def _global_factor(self) -> np.ndarray:
         return covariance_factor(self.index.rows(), self.spec.regularization)
+
+    @cached_property
+    def goal(self) -> Goal:
+        """Where the episodes end."""
+        spec, scaling = self.spec, (self.feature_offset, self.feature_scale)
+        return find_goal(spec.feature_map, spec.action_layout.bodies, spec.n_obs_steps, self.episodes, scaling)
 
     def fixed_factor(self, metric: str) -> np.ndarray:
         """The Cholesky factor of a metric that is the same everywhere, (D_z, D_z); empty for the local one."""

@@ -1,64 +1,26 @@
-"""The command `closedform`."""
+"""Commands on demonstrations: `convert`, `data` and `inspect`."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import tyro
 from tqdm import tqdm
 from tyro.conf import Positional
 
-from closedform import ClosedFormError, Demos, Layout, __version__, load_demos, load_policy, save_demos
+from closedform import Demos, Layout, load_demos, save_demos
 from closedform.errors import ConfigError
 
 
-@dataclass(frozen=True)
-class Info:
-    """Says what a saved policy is made of."""
-
-    folder: Positional[Path]
-    """The folder that it was saved to."""
-    json: bool = False
-    """Print JSON, for machines."""
-
-    def run(self) -> None:
-        """Prints the policy's class, demonstrations, layouts and parameters."""
-        policy = load_policy(self.folder)
-        facts = {
-            "policy": type(policy).__name__,
-            "episodes": len(policy.episode_ids),
-            "windows": policy.n_windows,
-            "observation_layout": policy.observation_layout.to_json(),
-            "action_layout": policy.action_layout.to_json(),
-            "parameters": asdict(policy.config),
-        }
-        if self.json:
-            print(json.dumps(facts, indent=2))
-            return
-        print(f"{facts['policy']} of {facts['episodes']} episodes, {facts['windows']} windows")
-        for name in ("observation_layout", "action_layout"):
-            entries = [f"{e['body'] or '-'} {e['kind']} ({e['size']})" for e in facts[name]]
-            print(f"{name.replace('_', ' ')}: {', '.join(entries)}")
-        for name, value in facts["parameters"].items():
-            print(f"  {name:18} {value}")
-
-
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """Demonstrations, and what to read of them."""
+class Reading:
+    """What to read of demonstrations."""
 
-    demos: Positional[str]
-    """A path, or the name of a dataset (`closedform data list`)."""
     observation_keys: tuple[str, ...] | None = None
     """Arrays or columns that make up an observation, by the names that the format uses."""
     action_key: str | None = None
@@ -74,10 +36,10 @@ class Source:
     action_layout: str | None = None
     """The same for actions."""
 
-    def load(self, *, finite: bool = True) -> Demos:
-        """Reads them."""
+    def read(self, source: str, *, finite: bool = True) -> Demos:
+        """Reads demonstrations from a path, or of a dataset's name."""
         return load_demos(
-            self.demos,
+            source,
             observation_keys=self.observation_keys,
             action_key=self.action_key,
             episodes=_numbers(self.episodes),
@@ -90,8 +52,11 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convert(Source):
+class Convert(Reading):
     """Writes demonstrations in another format."""
+
+    demos: Positional[str]
+    """A path, or the name of a dataset (`closedform data list`)."""
 
     target: Positional[Path]
     """Where to: NAME.zarr, NAME.zarr.zip, NAME.hdf5 (robomimic), or a folder."""
@@ -100,15 +65,18 @@ class Convert(Source):
 
     def run(self) -> None:
         """Converts, and says what was written."""
-        demos = self.load()
+        demos = self.read(self.demos)
         save_demos(demos, self.target, self.to)
         print(f"{len(demos)} episodes, {demos.n_steps} steps: {self.target}")
         _print_skipped(demos)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect(Source):
+class Inspect(Reading):
     """Says whether demonstrations are good enough, and what is wrong with them: problems first."""
+
+    demos: Positional[str]
+    """A path, or the name of a dataset (`closedform data list`)."""
 
     output: Path | None = None
     """Folder for report.html and report.png; NAME-report by default."""
@@ -119,7 +87,7 @@ class Inspect(Source):
         """Examines the demonstrations, prints what was found and writes the report."""
         from closedform.analysis.health import examine
 
-        demos = self.load(finite=False)
+        demos = self.read(self.demos, finite=False)
         with tqdm(total=100, bar_format="{desc:45} {bar} {percentage:3.0f}%", leave=False, disable=None) as bar:
 
             def say(what: str, share: float) -> None:
@@ -187,41 +155,6 @@ class Data:
         print(json.dumps({"name": self.name, "path": str(path)}) if self.json else path)
 
 
-COMMANDS: dict[str, Any] = {"convert": Convert, "data": Data, "info": Info, "inspect": Inspect}
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line; a mistake is one line on the error stream and exit status 2."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments == ["--version"]:
-        print(f"closedform {__version__}")
-        return
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors):
-            command = tyro.extras.subcommand_cli_from_dict(
-                COMMANDS,
-                prog="closedform",
-                description=f"Training-free imitation learning, version {__version__}.",
-                args=arguments,
-            )
-    except SystemExit as stop:
-        if stop.code:
-            _fail(_one_line(errors.getvalue()))
-        raise
-    try:
-        command.run()
-    except ClosedFormError as error:
-        _fail(str(error))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away; Python would complain
-    except OSError as error:
-        _fail(f"expected to be able to write, found {error}")
-    except KeyboardInterrupt:
-        print("closedform: interrupted", file=sys.stderr)
-        sys.exit(130)
-
-
 def _print_health(health: Any) -> None:
     rate = f" at {health.rate:g} Hz" if health.rate else ""
     print(
@@ -253,21 +186,3 @@ def _numbers(text: str | None) -> list[int] | None:
             raise ConfigError(f"episodes: expected numbers and ranges such as 0:10,15, found {text!r}")
         numbers += range(int(match[1]), int(match[2])) if match[2] else [int(match[1])]
     return numbers
-
-
-def _fail(message: str) -> None:
-    print(f"closedform: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
-def _one_line(box: str) -> str:
-    """Flattens the box that tyro draws around a mistake; its title says less than its text."""
-    parts = []
-    for line in box.splitlines()[1:]:
-        text = re.sub(r"[\u2500-\u257f]+", " ", line).strip()
-        if not text and line.strip():
-            parts.append(";")
-        elif text:
-            parts.append(text)
-    joined = re.sub(r"\s+", " ", " ".join(parts))
-    return re.sub(r"(\s*;\s*)+", "; ", joined).strip("; ")

@@ -1,0 +1,184 @@
+"""Explanations: why a policy did what it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from closedform.analysis.familiarity import Familiarity
+from closedform.diffusion.sampler import SAMPLERS, Step, ddpm
+from closedform.errors import ConfigError
+from closedform.evaluation.environment import Environment
+from closedform.policies.agent import Agent
+from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.neighbourhood import find_neighbourhood
+from closedform.policies.plan import Plan
+from closedform.policies.policy import Generated, Policy
+from closedform.retrieval.frame import frame_axes, out_of_frame, voters
+from closedform.retrieval.store import Store
+
+LEVELS = (1.0, 0.4, 0.1, 0.0)  # of noise, at which the sampling is shown
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan and everything behind it.
+
+    Attributes:
+        observation: (D_o,), the newest one.
+        plan: the plan.
+        n_execute: how many of its actions are executed.
+        carried: (m, N_a, D_a), the chunks of `plan.episodes`, carried over to the present.
+        nearest: (episode, step, distance) of the nearest window of each of the nearest episodes.
+        nearest_carried: (their number, N_a, D_a), their chunks, carried over likewise.
+        levels: noise levels, from 1 (noise) to 0 (a chunk); none for policies without diffusion.
+        evolution: (levels, n, N_a, D_a), samples on their way through the diffusion.
+        familiarity: what distances are usual.
+    """
+
+    observation: np.ndarray
+    plan: Plan
+    n_execute: int
+    carried: np.ndarray
+    nearest: list[tuple[int, int, float]]
+    nearest_carried: np.ndarray
+    levels: tuple[float, ...]
+    evolution: np.ndarray
+    familiarity: Familiarity
+
+    def to_json(self) -> dict[str, Any]:
+        """The same in words and numbers."""
+        plan, familiarity = self.plan, self.familiarity
+        return {
+            "observation": self.observation.tolist(),
+            "frame": plan.frame,
+            "distance": plan.distance,
+            "share_of_demonstrations_nearer": familiarity.share_nearer(plan.distance),
+            "alarm": familiarity.alarm(plan),
+            "false_alarm_rate": familiarity.false_alarm_rate,
+            "n_effective": plan.n_effective,
+            "demonstrations": [
+                {"episode": int(episode), "step": int(step), "weight": float(weight)}
+                for episode, step, weight in zip(plan.episodes, plan.steps, plan.weights, strict=True)
+            ],
+            "nearest": [{"episode": e, "step": s, "distance": d} for e, s, d in self.nearest],
+            "actions": plan.actions.tolist(),
+        }
+
+
+def explain(
+    policy: Policy[Any], observation: Any, familiarity: Familiarity, *, seed: int = 0, n_samples: int = 16
+) -> Explanation:
+    """Explains the plan for one observation (D_o,).
+
+    Args:
+        policy: any.
+        observation: what it sees.
+        familiarity: of the policy (`measure_familiarity`).
+        seed: of the plan and the samples.
+        n_samples: how many samples show the diffusion.
+    """
+    return _explain(policy.agent(seed=seed), observation, familiarity, seed, n_samples)
+
+
+def explain_rollout(
+    environment: Environment,
+    policy: Policy[Any],
+    familiarity: Familiarity,
+    *,
+    seed: int,
+    step: int = 0,
+    n_samples: int = 16,
+) -> Explanation:
+    """Runs an episode and explains the first plan at or after a step, with all that the agent remembers then."""
+    agent, observation = policy.agent(seed=seed), environment.reset(seed)
+    for t in range(environment.max_steps):
+        if t >= step and agent.plans_next:
+            return _explain(agent, observation, familiarity, seed, n_samples)
+        observation, _, _, done = environment.step(agent.act(observation))
+        if done:
+            raise ConfigError(
+                f"the episode of seed {seed} ended after {t + 1} steps: expected an earlier step than {step}"
+            )
+    raise ConfigError(f"an episode has {environment.max_steps} steps: expected an earlier step than {step}")
+
+
+def _explain(agent: Agent, observation: Any, familiarity: Familiarity, seed: int, n_samples: int) -> Explanation:
+    policy, penalty = agent.policy, agent.penalty()
+    plan = agent.plan(observation)
+    store, window = policy._store, agent.window
+    query = store.features_of(window[None])[0]
+    near = find_neighbourhood(store, query, policy._n_neighbors(store), policy.config.metric)
+    closest = voters(near.squared_distances, store.row_episodes[near.rows])
+    levels: tuple[float, ...] = ()
+    evolution = np.empty((0, n_samples, *plan.actions.shape))
+    if isinstance(policy, ClosedFormPolicy):
+        levels, evolution = _evolve(policy, store, window, plan.frame, penalty, seed, n_samples)
+    return Explanation(
+        observation=window[-1],
+        plan=plan,
+        n_execute=policy.config.n_execute,
+        carried=_carry(store, window, _rows(store, plan), plan.frame),
+        nearest=[
+            (int(store.episode_ids[store.row_episodes[row]]), int(store.row_steps[row]), float(distance))
+            for row, distance in zip(near.rows[closest], np.sqrt(near.squared_distances[closest]), strict=True)
+        ],
+        nearest_carried=_carry(store, window, near.rows[closest], plan.frame),
+        levels=levels,
+        evolution=evolution,
+        familiarity=familiarity,
+    )
+
+
+def _evolve(
+    policy: ClosedFormPolicy,
+    store: Store,
+    window: np.ndarray,
+    frame: str,
+    penalty: Any,
+    seed: int,
+    n_samples: int,
+) -> tuple[tuple[float, ...], np.ndarray]:
+    """Samples at a few noise levels, in the robot's units."""
+    config, process, sampler = policy.config, policy.config.make_process(), SAMPLERS[policy.config.sampler]
+    rng = np.random.default_rng(seed)
+    denoiser = policy.denoiser(window, seed=rng, frame=frame, penalty=penalty)
+    passed: list[tuple[float, np.ndarray]] = []
+
+    def keep(step: Step) -> None:
+        passed.append((float(step.time), np.array(step.sample)))
+
+    noise = rng.standard_normal((n_samples, config.n_action_steps * store.spec.encoding.width))
+    extra = {"rng": rng} if sampler is ddpm else {}
+    final = sampler(denoiser, process, noise, n_steps=config.n_diffusion_steps, callback=keep, **extra)
+    passed.append((0.0, final))
+    start = passed[0][0]
+    picked = [int(np.argmin([abs(time / start - level) for time, _ in passed])) for level in LEVELS]
+    index = [f.name for f in store.spec.selected_frames].index(frame)
+    chunks = [
+        policy._to_robot(
+            store, window[None], Generated(passed[i][1][None], np.array([index]), np.empty(1), np.empty(0), np.empty(0))
+        )[0]
+        for i in picked
+    ]
+    return tuple(passed[i][0] / start for i in picked), np.array(chunks)
+
+
+def _rows(store: Store, plan: Plan) -> np.ndarray:
+    """The rows of a plan's demonstrations."""
+    first = (np.cumsum(store.counts) - store.counts)[np.searchsorted(store.episode_ids, plan.episodes)]
+    return first + plan.steps - store.row_steps[first]
+
+
+def _carry(store: Store, window: np.ndarray, rows: np.ndarray, frame_name: str) -> np.ndarray:
+    """Demonstrated chunks (m, N_a, D_a), each as it would be executed now by itself."""
+    spec = store.spec
+    index = [frame.name for frame in spec.selected_frames].index(frame_name)
+    chunks, frame = store.chunks(rows, index), spec.selected_frames[index]
+    if frame.body >= 0:
+        rotation, origin = frame_axes(frame, spec.body_poses(window[-1:]), spec.body_poses.dimension)
+        every = (np.repeat(rotation, len(rows), axis=0), np.repeat(origin, len(rows), axis=0))
+        chunks = out_of_frame(chunks, spec.encoding.blocks, *every)
+    return spec.encoding.decode(chunks)

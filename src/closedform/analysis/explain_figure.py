@@ -1,0 +1,119 @@
+"""Figures of explanations (extra `plots`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from closedform.analysis.explain import Explanation
+from closedform.demos.layout import Layout
+from closedform.evaluation.environment import Scene
+from closedform.figures import ACCENT, COLOURS, INK, QUIET, png, pyplot
+
+MOST_SHOWN = 40  # demonstrated chunks in one picture
+MOST_LISTED = 8
+BLUE = COLOURS[0]
+
+
+def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Scene | None, title: str) -> bytes:
+    """A PNG picture: the demonstrations behind a plan, its sampling, and how familiar the observation is."""
+    plt = pyplot()
+    n_levels = len(explanation.levels)
+    figure = plt.figure(figsize=(14, 8), layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    grid = figure.add_gridspec(2, 12, height_ratios=(1.25, 1))
+    picture = scene.picture(explanation.observation) if scene else None
+    extent = scene.extent if scene else None
+    planar = planar_columns(action_layout)
+
+    axis = figure.add_subplot(grid[0, :6])
+    draw_plan(axis, explanation, planar, picture, extent)
+    axis.set_title(
+        "Nearest demonstrations (grey), those with weight (blue),\nthe plan (black) and what is executed (red)"
+    )
+    _draw_list(figure.add_subplot(grid[0, 6:9]), explanation)
+    _draw_familiarity(figure.add_subplot(grid[0, 9:]), explanation)
+    span = 12 // max(n_levels, 1)
+    for i, (level, chunks) in enumerate(zip(explanation.levels, explanation.evolution, strict=True)):
+        axis = figure.add_subplot(grid[1, i * span : (i + 1) * span])
+        _backdrop(axis, picture, extent)
+        for chunk in chunks:
+            _line(axis, chunk, planar, color=BLUE, linewidth=1, alpha=0.6 - 0.5 * level, marker=".", markersize=3)
+        axis.set_title(f"{len(chunks)} samples at noise level {level:.2f}")
+    return png(figure)
+
+
+def planar_columns(layout: Layout) -> tuple[int, int] | None:
+    """The columns of the first position in an action, where it can be drawn from above."""
+    for entry, columns in layout.slices():
+        if entry.kind == "position" and entry.size >= 2:
+            return columns.start, columns.start + 1
+    return None
+
+
+def draw_plan(
+    axis: Any,
+    explanation: Explanation,
+    planar: tuple[int, int] | None,
+    picture: np.ndarray | None,
+    extent: tuple[float, float, float, float] | None,
+) -> None:
+    """Draws the chunks behind a plan and the plan over the scene."""
+    _backdrop(axis, picture, extent)
+    plan = explanation.plan
+    for chunk in explanation.nearest_carried:
+        _line(axis, chunk, planar, color=QUIET, linewidth=1, marker=".", markersize=2)
+    for chunk, weight in zip(explanation.carried[:MOST_SHOWN], plan.weights[:MOST_SHOWN], strict=True):
+        alpha = float(0.15 + 0.85 * weight / plan.weights[0])
+        _line(axis, chunk, planar, color=BLUE, linewidth=1 + 2 * float(weight), alpha=alpha)
+    _line(axis, plan.actions, planar, color=INK, linewidth=1.5, marker=".", markersize=5)
+    done = plan.actions[: explanation.n_execute]
+    _line(axis, done, planar, color=ACCENT, linewidth=2.5, marker="o", markersize=4)
+
+
+def _backdrop(axis: Any, picture: np.ndarray | None, extent: tuple[float, float, float, float] | None) -> None:
+    if picture is None or extent is None:
+        axis.set_xlabel("step, or first coordinate")
+        return
+    axis.imshow(picture, extent=extent, alpha=0.55)
+    axis.set(xlim=sorted(extent[:2]), ylim=extent[2:], xticks=[], yticks=[])
+
+
+def _line(axis: Any, chunk: np.ndarray, planar: tuple[int, int] | None, **style: Any) -> None:
+    if planar is None:
+        axis.plot(chunk, **style)
+    else:
+        axis.plot(chunk[:, planar[0]], chunk[:, planar[1]], **style)
+
+
+def _draw_list(axis: Any, explanation: Explanation) -> None:
+    """The demonstrations in words."""
+    plan = explanation.plan
+    axis.axis("off")
+    axis.set_title("Demonstrations and their weights\n ")
+    rows = list(zip(plan.episodes, plan.steps, plan.weights, strict=True))[:MOST_LISTED]
+    lines = [f"episode {e:4d}  step {s:4d}   {w:6.1%}" for e, s, w in rows]
+    if len(plan.weights) > len(rows):
+        lines.append(f"and {len(plan.weights) - len(rows)} more   {plan.weights[len(rows) :].sum():13.1%}")
+    lines += ["", "nearest of each episode"]
+    lines += [f"episode {e:4d}  step {s:4d}   {d:6.2f}" for e, s, d in explanation.nearest[:MOST_LISTED]]
+    lines += ["", f"frame: {plan.frame}", f"effective number: {plan.n_effective:.1f}"]
+    axis.text(0, 0.97, "\n".join(lines), va="top", family="monospace", fontsize=9.5, transform=axis.transAxes)
+
+
+def _draw_familiarity(axis: Any, explanation: Explanation) -> None:
+    """The distance of this plan among those of demonstrations that were left out."""
+    familiarity, distance = explanation.familiarity, explanation.plan.distance
+    far = max(distance, float(np.quantile(familiarity.distances, 0.995))) * 1.1
+    axis.hist(familiarity.distances, bins=np.linspace(0, far, 50), color=QUIET)
+    axis.axvline(familiarity.threshold, color=INK, linestyle="--", linewidth=1)
+    alarm = familiarity.alarm(distance)
+    axis.axvline(distance, color=ACCENT if alarm else BLUE, linewidth=2.5)
+    nearer = familiarity.share_nearer(distance)
+    axis.set(
+        yticks=[],
+        xlabel="distance to the demonstrations",
+        title=f"{'OUT OF RANGE' if alarm else 'Familiar'}: farther than {nearer:.1%} of\ndemonstrations left out "
+        f"(alarm beyond {familiarity.threshold:.2f})",
+    )

@@ -1,0 +1,81 @@
+"""Leaving one episode out: how well all others predict it, and how far from them it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from closedform.policies.policy import Policy
+from closedform.retrieval.store import Store
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Some windows of an episode, as the policy without that episode sees them.
+
+    Attributes:
+        episode: index of the episode.
+        steps: (m,), the windows' newest observations.
+        distances: (m,), to the other episodes.
+        differences: (m, n, H, D), samples less what was done, in actions normalised to about [-1, 1]; H is the
+            common length. Not a number beyond the end of the episode.
+    """
+
+    episode: int
+    steps: np.ndarray
+    distances: np.ndarray
+    differences: np.ndarray
+
+    @property
+    def rms_error(self) -> float:
+        """Of all samples."""
+        return float(np.sqrt(np.nanmean(np.square(self.differences))))
+
+
+def leave_one_out(
+    policy: Policy[Any],
+    *,
+    episodes: Sequence[int] | None = None,
+    n_windows: int = 10,
+    n_samples: int = 1,
+    horizon: int | None = None,
+    seed: int = 0,
+) -> Iterator[LeftOut]:
+    """Predicts windows of each episode from all other episodes.
+
+    Args:
+        policy: whose episodes are left out one after the other.
+        episodes: which, as indices; by default all.
+        n_windows: of each episode, evenly spread.
+        n_samples: chunks for each window.
+        horizon: how many actions of a chunk are compared; all by default.
+        seed: of the samples.
+    """
+    store = policy._store
+    world = next((i for i, frame in enumerate(store.spec.selected_frames) if frame.body < 0), 0)
+    horizon = min(horizon or policy.config.n_action_steps, policy.config.n_action_steps)
+    for index in range(len(store.episodes)) if episodes is None else episodes:
+        episode = store.episodes[index]
+        if not len(episode):
+            continue
+        steps = np.unique(np.linspace(0, max(len(episode) - policy.config.n_action_steps, 0), n_windows).astype(int))
+        rest = store.remove(int(store.episode_ids[index]))
+        windows = windows_at(policy, index, steps)
+        made = policy._generate(rest, windows, n_samples, np.random.default_rng(seed), np.empty(0), explain=False)
+        chunks = policy._to_robot(rest, windows, made)[:, :, :horizon]
+        differences = np.full((*chunks.shape[:3], store.spec.encoding.width), np.nan)
+        for i, step in enumerate(steps):
+            done = store.spec.encoding.encode(episode.actions[step : step + horizon])
+            differences[i, :, : len(done)] = store.spec.encoding.encode(chunks[i])[:, : len(done)] - done
+        yield LeftOut(int(index), steps, made.distances, differences * store.scaling.scale[world])
+
+
+def windows_at(policy: Policy[Any], episode: int, steps: np.ndarray) -> np.ndarray:
+    """Windows of observations (m, N_o, D_o) that end at some steps of an episode; its first one is repeated."""
+    store: Store = policy._store
+    history = np.arange(policy.config.n_obs_steps) - policy.config.n_obs_steps + 1
+    chosen = np.maximum(np.asarray(steps)[:, None] + history, 0)
+    return np.asarray(store.episodes[episode].observations, np.float64)[chosen]

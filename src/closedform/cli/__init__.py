@@ -1,0 +1,80 @@
+"""The command `closedform`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import tyro
+
+from closedform import ClosedFormError, __version__
+from closedform.cli.data import Convert, Data, Inspect
+from closedform.cli.evaluation import Compare, Eval, Report
+from closedform.cli.policy import Explain, Fit, Info
+
+COMMANDS: dict[str, Any] = {
+    "compare": Compare,
+    "convert": Convert,
+    "data": Data,
+    "eval": Eval,
+    "explain": Explain,
+    "fit": Fit,
+    "info": Info,
+    "inspect": Inspect,
+    "report": Report,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line; a mistake is one line on the error stream and exit status 2."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments == ["--version"]:
+        print(f"closedform {__version__}")
+        return
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            command = tyro.extras.subcommand_cli_from_dict(
+                COMMANDS,
+                prog="closedform",
+                description=f"Training-free imitation learning, version {__version__}.",
+                args=arguments,
+            )
+    except SystemExit as stop:
+        if stop.code:
+            _fail(_one_line(errors.getvalue()))
+        raise
+    try:
+        command.run()
+    except ClosedFormError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away; Python would complain
+    except OSError as error:
+        _fail(f"expected to be able to write, found {error}")
+    except KeyboardInterrupt:
+        print("closedform: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _fail(message: str) -> None:
+    print(f"closedform: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _one_line(box: str) -> str:
+    """Flattens the box that tyro draws around a mistake; its title says less than its text."""
+    parts = []
+    for line in box.splitlines()[1:]:
+        text = re.sub(r"[\u2500-\u257f]+", " ", line).strip()
+        if not text and line.strip():
+            parts.append(";")
+        elif text:
+            parts.append(text)
+    joined = re.sub(r"\s+", " ", " ".join(parts))
+    return re.sub(r"(\s*;\s*)+", "; ", joined).strip("; ")

@@ -1,0 +1,130 @@
+"""Commands that run policies: `eval`, `compare` and `report`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tyro.conf import Positional
+
+from closedform.cli.policy import Choosing, Output
+from closedform.errors import ConfigError
+from closedform.evaluation.results import compare, read_results
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eval(Choosing):
+    """Runs a policy in an environment and says how well it does."""
+
+    env: str = "pusht"
+    """The environment: pusht, one that an installed package announces, or package.module:function."""
+    demos: str | None = None
+    """The demonstrations: a path, or the name of a dataset (`closedform data list`); a saved policy has its own."""
+    episodes: int = 50
+    """How many episodes."""
+    seed: int = 100000
+    """Seed of the first episode; the others follow. Results are reported on seeds from 100000."""
+    json: Path | None = None
+    """Write all results to this file; an evaluation that was interrupted goes on where it stopped."""
+    video: int = 0
+    """How many episodes to make videos of, from the worst to the best."""
+    workers: int | None = None
+    """Processes that run episodes, by default one for each core; the result does not depend on it."""
+
+    def run(self) -> None:
+        """Evaluates, prints the figures and writes what was asked for."""
+        from closedform.evaluation.study import Study
+
+        study = Study.make(self.env, self.demos, self.policy, self.settings, seed=self.seed, n_episodes=self.episodes)
+        results = study.run(self.json, self.workers)
+        print_results([results], [self.policy])
+        if self.json:
+            print(f"results: {self.json}")
+        if self.video:
+            from closedform.evaluation.video import film
+
+            folder = self.json.with_name(f"{self.json.stem}-videos") if self.json else Path("videos")
+            for path in film(study, results["episodes"], self.video, folder):
+                print(f"video: {path}")
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compares evaluations with the first one, episode by episode."""
+
+    results: Positional[tuple[Path, ...]]
+    """Two or more files that `eval --json` wrote."""
+    json: bool = False
+    """Print JSON, for machines."""
+
+    def run(self) -> None:
+        """Prints the differences with their intervals, and who wins where."""
+        if len(self.results) < 2:
+            raise ConfigError(f"expected two or more results files to compare, found {len(self.results)}")
+        all_results = [read_results(path) for path in self.results]
+        comparisons = [compare(all_results[0], other) for other in all_results[1:]]
+        if self.json:
+            rows = [
+                {"first": str(self.results[0]), "second": str(path), **asdict(comparison)}
+                for path, comparison in zip(self.results[1:], comparisons, strict=True)
+            ]
+            print(json.dumps(rows, indent=2))
+            return
+        print_results(all_results, [path.stem for path in self.results])
+        for path, c in zip(self.results[1:], comparisons, strict=True):
+            print(f"\n{path.stem} against {self.results[0].stem}, {c.n} episodes with the same seeds")
+            print(f"  score    {c.score:+.3f}  [{c.score_ci95[0]:+.3f}, {c.score_ci95[1]:+.3f}]")
+            print(f"  success  {c.success:+.3f}  [{c.success_ci95[0]:+.3f}, {c.success_ci95[1]:+.3f}]")
+            print(f"  better in {c.wins}, equal in {c.ties}, worse in {c.losses}")
+            for name, sign in (("better", 1), ("worse", -1)):
+                most = [f"{seed} ({d:+.2f})" for seed, d in c.differences if d * sign > 0][:5]
+                if most:
+                    print(f"  {name} most at seeds {', '.join(most)}")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Writes a page about evaluations that opens in any browser: figures, videos, and why failures failed."""
+
+    results: Positional[tuple[Path, ...]]
+    """Files that `eval --json` wrote."""
+    output: Output = Path("report.html")
+    """The page."""
+
+    def run(self) -> None:
+        """Writes the page."""
+        from closedform.evaluation.report import write_report
+
+        if not self.results:
+            raise ConfigError("expected one or more results files, found none")
+        all_results = {path.stem: read_results(path) for path in self.results}
+        if len(all_results) < len(self.results):
+            raise ConfigError("expected results files of different names, found the same name twice")
+        write_report(all_results, self.output)
+        print(f"report: {self.output}")
+
+
+def print_results(all_results: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
+    """A table of results, one line for each."""
+    print(f"{'':{width(names)}}  {'score':22}{'success':22}{'plan, ms':16}episodes")
+    for name, results in zip(names, all_results, strict=True):
+        score, success, latency = results["score"], results["success"], results["latency_ms"]
+        n = len(results["episodes"])
+        print(
+            f"{name:{width(names)}}  {interval(score):22}{interval(success):22}"
+            f"{latency['p50']:.2f}, p99 {latency['p99']:.2f}".ljust(width(names) + 62)
+            + f"{n}{'' if results['complete'] else ' of ' + str(results['n_episodes'])}"
+        )
+
+
+def interval(value: dict[str, Any]) -> str:
+    """A mean with its 95% interval."""
+    return f"{value['mean']:.3f} [{value['ci95'][0]:.3f}, {value['ci95'][1]:.3f}]"
+
+
+def width(names: Sequence[str]) -> int:
+    """Of the longest name."""
+    return max(map(len, names))

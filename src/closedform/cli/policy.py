@@ -1,0 +1,154 @@
+"""Commands on policies: `fit`, `explain` and `info`."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, UseAppendAction, arg
+
+from closedform import Demos, Policy, load_demos, load_policy
+from closedform.cli.data import Reading
+from closedform.errors import ConfigError
+from closedform.policies.choice import make_policy
+
+Output = Annotated[Path, arg(aliases=["-o"])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choosing:
+    """Which policy."""
+
+    policy: str = "default"
+    """default, paper, 1nn, vinn, a parameter file that `tune` wrote, or the folder of a saved policy."""
+    set: UseAppendAction[tuple[tuple[str, ...], ...]] = ()
+    """Parameters to replace, as name=value."""
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """All that was set."""
+        return tuple(setting for group in self.set for setting in group)
+
+    def make(self, demos: Demos | None) -> Policy[Any]:
+        """Makes it."""
+        return make_policy(self.policy, demos, self.settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit(Reading, Choosing):
+    """Makes a policy of demonstrations and saves it; there is nothing to train."""
+
+    demos: Positional[str]
+    """A path, or the name of a dataset (`closedform data list`)."""
+    output: Output
+    """Folder to save it to."""
+
+    def run(self) -> None:
+        """Builds and saves the policy."""
+        demos = self.read(self.demos)
+        start = time.perf_counter()
+        policy = self.make(demos)
+        took = 1e3 * (time.perf_counter() - start)
+        policy.save(self.output)
+        print(f"{policy} made in {took:.0f} ms: {self.output}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain(Choosing):
+    """Shows why a policy does what it does, for one observation or at one step of a rollout."""
+
+    demos: str | None = None
+    """The demonstrations: a path, or the name of a dataset; a saved policy has its own."""
+    observation: tuple[float, ...] | None = None
+    """The observation to explain, its numbers."""
+    env: str | None = None
+    """Or the environment of a rollout, which also draws the scene."""
+    seed: int = 0
+    """Seed of the rollout, or of the plan."""
+    step: int = 0
+    """Step of the rollout; the first plan at or after it is explained."""
+    false_alarm_rate: float = 0.01
+    """Share of familiar observations that may be called out of range."""
+    output: Output = Path("explanation.png")
+    """The picture."""
+    json: bool = False
+    """Print JSON, for machines."""
+
+    def run(self) -> None:
+        """Prints the demonstrations behind the plan and draws the picture."""
+        from closedform.analysis.explain import explain, explain_rollout
+        from closedform.analysis.explain_figure import draw_explanation
+        from closedform.analysis.familiarity import measure_familiarity
+        from closedform.evaluation.environment import Scene, check_fit, make_environment
+        from closedform.evaluation.study import demos_for
+
+        if self.observation is None and self.env is None:
+            raise ConfigError("expected --observation NUMBERS, or --env NAME with --seed and --step, found neither")
+        environment = make_environment(self.env) if self.env else None
+        if self.demos is None:
+            demos = None
+        else:
+            demos = demos_for(environment, self.demos) if environment else load_demos(self.demos)
+        policy = self.make(demos)
+        if environment:
+            check_fit(environment, policy, f"the policy {self.policy!r}")
+        familiarity = measure_familiarity(policy, self.false_alarm_rate)
+        if self.observation is not None:
+            explanation = explain(policy, self.observation, familiarity, seed=self.seed)
+            title = "An observation"
+        else:
+            assert environment is not None
+            explanation = explain_rollout(environment, policy, familiarity, seed=self.seed, step=self.step)
+            title = f"{self.env}, seed {self.seed}, step {self.step}"
+        scene = environment if isinstance(environment, Scene) else None
+        picture = draw_explanation(explanation, policy.action_layout, scene, title)
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        self.output.write_bytes(picture)
+        facts = explanation.to_json()
+        if self.json:
+            print(json.dumps(facts, indent=2))
+            return
+        plan = explanation.plan
+        state = "OUT OF RANGE" if facts["alarm"] else "familiar"
+        print(
+            f"{state}: distance {plan.distance:.2f}, farther than {facts['share_of_demonstrations_nearer']:.1%} of "
+            f"demonstrations that were left out; alarm beyond {familiarity.threshold:.2f}"
+        )
+        print(f"frame {plan.frame}, effective number of demonstrations {plan.n_effective:.1f}")
+        for row in facts["demonstrations"][:10]:
+            print(f"  episode {row['episode']:5}  step {row['step']:5}  weight {row['weight']:.3f}")
+        print(f"picture: {self.output}")
+
+
+@dataclass(frozen=True)
+class Info:
+    """Says what a saved policy is made of."""
+
+    folder: Positional[Path]
+    """The folder that it was saved to."""
+    json: bool = False
+    """Print JSON, for machines."""
+
+    def run(self) -> None:
+        """Prints the policy's class, demonstrations, layouts and parameters."""
+        policy = load_policy(self.folder)
+        facts = {
+            "policy": type(policy).__name__,
+            "episodes": len(policy.episode_ids),
+            "windows": policy.n_windows,
+            "observation_layout": policy.observation_layout.to_json(),
+            "action_layout": policy.action_layout.to_json(),
+            "parameters": asdict(policy.config),
+        }
+        if self.json:
+            print(json.dumps(facts, indent=2))
+            return
+        print(f"{facts['policy']} of {facts['episodes']} episodes, {facts['windows']} windows")
+        for name in ("observation_layout", "action_layout"):
+            entries = [f"{e['body'] or '-'} {e['kind']} ({e['size']})" for e in facts[name]]
+            print(f"{name.replace('_', ' ')}: {', '.join(entries)}")
+        for name, value in facts["parameters"].items():
+            print(f"  {name:18} {value}")

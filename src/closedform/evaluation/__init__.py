@@ -1,0 +1,1 @@
+"""Evaluation: environments, rollouts, statistics and reports."""

@@ -1,0 +1,122 @@
+"""Environment: what a policy is evaluated in. A small protocol, so that others can be added from outside."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from closedform.demos.demos import Demos
+from closedform.demos.layout import Layout
+from closedform.errors import ConfigError, DataError
+from closedform.policies.policy import Policy
+
+ENTRY_POINTS = "closedform.environments"
+BUILT_IN = {"pusht": "closedform.evaluation.pusht:PushT"}
+
+
+class StepResult(NamedTuple):
+    """What one action led to.
+
+    Attributes:
+        observation: (D_o,)
+        score: of the state now, in [0, 1]; a rollout's score is the best it reached.
+        success: whether the task is done.
+        done: whether the episode is over.
+    """
+
+    observation: np.ndarray
+    score: float
+    success: bool
+    done: bool
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """A task. The same seed and actions give the same episode, whatever ran before.
+
+    Attributes:
+        observation_layout, action_layout: what its numbers are.
+        max_steps: the length of an episode that does not end by itself.
+        rate: steps a second.
+    """
+
+    observation_layout: Layout
+    action_layout: Layout
+    max_steps: int
+    rate: float
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Begins the episode of a seed and returns its first observation (D_o,)."""
+        ...
+
+    def step(self, action: np.ndarray) -> StepResult:
+        """Executes an action (D_a,)."""
+        ...
+
+    def render(self) -> np.ndarray:
+        """A picture of the scene, (height, width, 3) of bytes."""
+        ...
+
+
+@runtime_checkable
+class Scene(Protocol):
+    """An environment that can show any observation, which is what explanations are drawn over.
+
+    Attributes:
+        extent: what the edges of its picture are in the units of positions: left, right, bottom, top.
+    """
+
+    extent: tuple[float, float, float, float]
+
+    def picture(self, observation: np.ndarray) -> np.ndarray:
+        """The scene at an observation (D_o,), as `render` shows it."""
+        ...
+
+
+def environment_names() -> list[str]:
+    """The environments that can be made by name: the package's own and those of installed packages."""
+    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+
+
+def make_environment(name: str) -> Environment:
+    """Makes an environment.
+
+    Args:
+        name: one of `environment_names()`, or `package.module:function`, where the function (or class) takes no
+            arguments. Packages can announce theirs in the entry points `closedform.environments`.
+    """
+    environment = _factory(name)()
+    if not isinstance(environment, Environment):
+        raise ConfigError(f"environment {name!r}: expected an Environment, found a {type(environment).__name__}")
+    return environment
+
+
+def check_fit(environment: Environment, subject: Demos | Policy, name: str) -> None:
+    """Says which widths of demonstrations or a policy do not fit an environment, and by how much."""
+    for what in ("observation", "action"):
+        expected, found = (getattr(side, f"{what}_layout").width for side in (environment, subject))
+        if expected != found:
+            more = f"{abs(found - expected)} too {'many' if found > expected else 'few'}"
+            raise DataError(
+                f"{name} does not fit the environment: expected {what}s of {expected} numbers, found {found} ({more})"
+            )
+
+
+def _factory(name: str) -> Callable[[], object]:
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name == name:
+            return point.load()
+    path = BUILT_IN.get(name, name)
+    module, colon, attribute = path.partition(":")
+    if not colon:
+        raise ConfigError(
+            f"no environment {name!r}: expected one of {', '.join(environment_names())}, or package.module:function"
+        )
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"environment {name!r}: expected to find {attribute} in {module}, found {error}") from error

@@ -1,0 +1,27 @@
+"""Intervals: what a mean over episodes is worth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+N_RESAMPLES = 10_000
+Z95 = 1.959963984540054
+
+
+def bootstrap_ci95(values: np.ndarray) -> tuple[float, float]:
+    """The 95% interval of a mean by the percentile bootstrap; the same values always give the same interval."""
+    values = np.asarray(values, np.float64)
+    rng = np.random.default_rng(0)
+    means = np.concatenate([rng.choice(values, (500, len(values))).mean(1) for _ in range(N_RESAMPLES // 500)])
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def wilson_ci95(n_successes: int, n: int) -> tuple[float, float]:
+    """The 95% interval of a rate (Wilson, 1927), which stays inside [0, 1] and is not empty at 0 or 1."""
+    rate, z2 = n_successes / n, Z95**2
+    centre = (rate + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z95 * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return max(0.0, centre - half), min(1.0, centre + half)

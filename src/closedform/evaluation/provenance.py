@@ -1,0 +1,53 @@
+"""Provenance: what made a result, so that it can be made again."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("closedform", "numpy", "numba", "torch", "jax", "gymnasium", "gym-pusht", "pymunk", "robosuite", "mujoco")
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the installed packages that a result can depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """The processor and how many cores of it there are."""
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        processor = lines[0].split(":", 1)[1].strip() if lines else processor
+    return {"processor": processor, "cores": n_cores(), "system": platform.system()}
+
+
+def n_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def commit() -> str | None:
+    """The commit of the checkout that the code is run from, None outside of one."""
+    here = Path(__file__).parent
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=here, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() or None if asked.returncode == 0 else None
+
+
+def now() -> str:
+    """The time, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

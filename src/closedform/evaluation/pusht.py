@@ -1,0 +1,95 @@
+"""PushT: a round agent pushes a T-shaped block onto its outline (Chi et al., Diffusion Policy, 2023)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.catalogue import PUSHT_ACTIONS, PUSHT_OBSERVATIONS
+from closedform.errors import MissingExtraError
+from closedform.evaluation.environment import StepResult
+
+SIZE = 512  # pixels, and units of positions
+
+
+class PushT:
+    """gym-pusht with the protocol of Diffusion Policy's evaluation.
+
+    Start states are drawn with `numpy.random.RandomState(seed)` as there, an episode has 300 steps, the score is the
+    covered share of the outline over 0.95, at most 1, and success is a share above 0.95, which ends the episode.
+    """
+
+    observation_layout = PUSHT_OBSERVATIONS
+    action_layout = PUSHT_ACTIONS
+    max_steps = 300
+    rate = 10.0
+    extent = (0.0, float(SIZE), float(SIZE), 0.0)
+
+    def __init__(self):
+        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+        try:
+            from gym_pusht.envs.pusht import PushTEnv
+        except ImportError as error:
+            raise MissingExtraError(error.name or "gym_pusht", "pusht", "the environment 'pusht'") from error
+        self._env: Any = PushTEnv(
+            obs_type="state",
+            render_mode="rgb_array",
+            visualization_width=SIZE,
+            visualization_height=SIZE,
+        )
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Begins at Diffusion Policy's start state of a seed; the evaluation's seeds begin at 100000."""
+        return self.start(start_state(seed))
+
+    def start(self, state: np.ndarray) -> np.ndarray:
+        """Begins at a start state (5,), set as Diffusion Policy sets one: turning moves the block a little."""
+        observation, _ = self._env.reset(options={"reset_to_state": np.asarray(state, np.float64)})
+        return observation
+
+    def restore(self, state: np.ndarray) -> np.ndarray:
+        """Begins at a recorded state (5,), exactly."""
+        env = self._env
+        env.reset()
+        self._place(env, np.asarray(state, np.float64))
+        return env.get_obs()
+
+    def step(self, action: np.ndarray) -> StepResult:
+        """Moves the agent's target to a position (2,) for a tenth of a second."""
+        observation, score, success, _, _ = self._env.step(np.asarray(action, np.float64))
+        return StepResult(observation, float(score), bool(success), bool(success))
+
+    def render(self) -> np.ndarray:
+        """The scene with its outline and, as a cross, the agent's target."""
+        return self._env.render()
+
+    def picture(self, observation: np.ndarray) -> np.ndarray:
+        """The scene at an observation; the episode under way is not touched."""
+        other = PushT()
+        other.restore(observation)
+        return other.render()
+
+    @staticmethod
+    def _place(env: Any, state: np.ndarray) -> None:
+        """The angle first: turning a body moves its origin, unless that is set afterwards."""
+        env.agent.position = tuple(state[:2])
+        env.block.angle = float(state[4])
+        env.block.position = tuple(state[2:4])
+        for body in (env.agent, env.block):
+            env.space.reindex_shapes_for_body(body)
+
+
+def start_state(seed: int) -> np.ndarray:
+    """The start state (5,) of a seed in Diffusion Policy's evaluation: agent x, y, block x, y, angle."""
+    rng = np.random.RandomState(seed)
+    return np.array(
+        [
+            rng.randint(50, 450),
+            rng.randint(50, 450),
+            rng.randint(100, 400),
+            rng.randint(100, 400),
+            rng.randn() * 2 * np.pi - np.pi,
+        ]
+    )

@@ -1,0 +1,265 @@
+"""The page that `closedform report` writes: what was measured, what it looked like, and why failures failed."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closedform.errors import ClosedFormError
+from closedform.evaluation.environment import Environment, Scene, make_environment
+from closedform.evaluation.results import compare
+from closedform.evaluation.rollout import Rollout
+from closedform.evaluation.study import Study
+from closedform.evaluation.video import encode, filmed, spread
+from closedform.figures import ACCENT, COLOURS, INK, PAGE_STYLE, QUIET, embedded, png, pyplot
+
+N_STILLS = 6  # pictures in a filmstrip
+MOST_PICTURED = 4  # failures with a picture; all are listed
+STYLE = """
+.rollout { display: grid; grid-template-columns: 260px 1fr; gap: 1rem; align-items: start; margin-bottom: 1.2rem; }
+.rollout video { width: 100%; border: 1px solid #d8dee9; }
+.figures { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; }
+details { margin: .6rem 0; } summary { cursor: pointer; } pre { overflow-x: auto; background: #eceff4; padding: .6rem; }
+"""
+
+
+def write_report(all_results: Mapping[str, dict[str, Any]], path: Path) -> None:
+    """Writes one self-contained HTML file.
+
+    Chosen rollouts are run again to be filmed and explained, which gives the same episodes.
+
+    Args:
+        all_results: results by the names to give them; the first is what others are compared with.
+        path: the file.
+    """
+    title = f"{', '.join(dict.fromkeys(results['env'] for results in all_results.values()))}: {', '.join(all_results)}"
+    parts = [
+        f"<h1>{html.escape(title)}</h1>",
+        _table(all_results),
+        _comparisons(all_results),
+        _figures(all_results),
+        *(_section(name, results) for name, results in all_results.items()),
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page = f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title><style>{PAGE_STYLE}{STYLE}</style>
+{"".join(parts)}
+</html>
+"""
+    path.write_text(page, encoding="utf-8")
+
+
+def _rows(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+    """A table; cells are escaped, and those after the first `text_columns` are numbers."""
+
+    def cells(values: Sequence[str], tag: str) -> str:
+        kinds = ["" if i < text_columns else ' class="number"' for i in range(len(values))]
+        return "".join(f"<{tag}{k}>{html.escape(v)}</{tag}>" for k, v in zip(kinds, values, strict=True))
+
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
+    return f"<table><tr>{cells(head, 'th')}</tr>{body}</table>"
+
+
+def _with_interval(value: dict[str, Any]) -> str:
+    return f"{value['mean']:.3f} [{value['ci95'][0]:.3f}, {value['ci95'][1]:.3f}]"
+
+
+def _table(all_results: Mapping[str, dict[str, Any]]) -> str:
+    rows = []
+    for name, r in all_results.items():
+        episodes = r["episodes"]
+        rows.append(
+            [
+                name,
+                _with_interval(r["score"]),
+                _with_interval(r["success"]),
+                f"{r['steps']['mean']:.0f}",
+                f"{np.mean([row['loop'] for row in episodes]):.0%}",
+                f"{r['latency_ms']['p50']:.2f} / {r['latency_ms']['p99']:.2f}",
+                str(len(episodes)) + ("" if r["complete"] else f" of {r['n_episodes']}"),
+            ]
+        )
+    head = ["policy", "score [95%]", "success [95%]", "steps", "with loops", "plan p50 / p99, ms", "episodes"]
+    return _rows(head, rows)
+
+
+def _comparisons(all_results: Mapping[str, dict[str, Any]]) -> str:
+    names = list(all_results)
+    if len(names) < 2:
+        return ""
+    rows = []
+    for name in names[1:]:
+        try:
+            c = compare(all_results[names[0]], all_results[name])
+        except ClosedFormError as error:
+            rows.append([f"{name} less {names[0]}", str(error), "", "", "", "", ""])
+            continue
+        rows.append(
+            [
+                f"{name} less {names[0]}",
+                f"{c.score:+.3f} [{c.score_ci95[0]:+.3f}, {c.score_ci95[1]:+.3f}]",
+                f"{c.success:+.3f} [{c.success_ci95[0]:+.3f}, {c.success_ci95[1]:+.3f}]",
+                *(str(n) for n in (c.wins, c.ties, c.losses, c.n)),
+            ]
+        )
+    head = ["paired by seed", "score [95%]", "success [95%]", "better", "equal", "worse", "episodes"]
+    return "<h2>Differences</h2>" + _rows(head, rows)
+
+
+def _figures(all_results: Mapping[str, dict[str, Any]]) -> str:
+    plt = pyplot()
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 4.2), layout="constrained")
+    for colour, (name, results) in zip(COLOURS * len(all_results), all_results.items(), strict=False):
+        rows = results["episodes"]
+        scores = np.sort([row["score"] for row in rows])
+        left.step(np.append(scores, 1), np.append(np.linspace(1, 0, len(rows), endpoint=False), 0), color=colour)
+        left.plot([], [], color=colour, label=name)
+        done = np.sort([row["steps"] for row in rows if row["success"]])
+        last = max(row["steps"] for row in rows)
+        share = np.arange(len(done) + 1) / len(rows)
+        middle.step(np.append(0, np.append(done, last)), np.append(share, share[-1]), where="post", color=colour)
+        distances = [row["distance"]["max"] for row in rows]
+        right.scatter(distances, [row["score"] for row in rows], s=9, color=colour, alpha=0.5, linewidths=0)
+    left.set(
+        xlabel="score", ylabel="share of episodes", title="Episodes that reach at least this score", ylim=(0, 1.03)
+    )
+    left.legend(loc="lower left")
+    middle.set(
+        xlabel="step", ylabel="share of episodes", title="Episodes that have succeeded by this step", ylim=(0, 1.03)
+    )
+    right.set(
+        xlabel="largest distance to the data in the episode",
+        ylabel="score",
+        title="Far from the data",
+        ylim=(-0.03, 1.03),
+    )
+    return f'<h2>Figures</h2><img alt="scores, successes, distances" src="{embedded(png(figure), "image/png")}">'
+
+
+def _section(name: str, results: dict[str, Any]) -> str:
+    """One policy: rollouts, failures and how it was made."""
+    parts = [f"<h2>{html.escape(name)}</h2>"]
+    failures = sorted((row for row in results["episodes"] if not row["success"]), key=lambda row: row["score"])
+    try:
+        study = Study.of(results)
+        environment = make_environment(results["env"])
+        parts += ["<h3>Worst, median and best</h3>"]
+        parts += [_rollout(study, environment, row) for row in spread(results["episodes"], 3)]
+        parts += [_failures(study, environment, failures, len(results["episodes"]))]
+    except ClosedFormError as error:
+        parts += [f'<p class="note">Rollouts could not be run again: {html.escape(str(error))}</p>']
+    facts = {key: value for key, value in results.items() if key not in ("episodes", "format", "format_version")}
+    parts += [
+        "<details><summary>Parameters, versions, seeds and the command that made this</summary>"
+        f"<pre>{html.escape(json.dumps(facts, indent=2))}</pre></details>"
+    ]
+    return "".join(parts)
+
+
+def _rollout(study: Study, environment: Environment, row: dict[str, Any]) -> str:
+    """A video, a filmstrip, and how score and distance went."""
+    rollout, frames = filmed(study, row["seed"])
+    note = (
+        ""
+        if abs(rollout.score - row["score"]) < 1e-9
+        else f" (run again it scored {rollout.score:.3f}; other versions?)"
+    )
+    caption = f"seed {row['seed']}: score {row['score']:.3f}, {row['steps']} steps{note}"
+    video = embedded(encode(frames, environment.rate), "video/mp4")
+    strip = embedded(_strip(rollout, frames, environment.rate), "image/png")
+    return (
+        f'<div class="rollout"><figure style="margin:0"><video controls muted loop src="{video}"></video>'
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+        f'<img alt="filmstrip, score and distance" src="{strip}"></div>'
+    )
+
+
+def _strip(rollout: Rollout, frames: list[np.ndarray], rate: float) -> bytes:
+    plt = pyplot()
+    figure = plt.figure(figsize=(10.5, 4.0), layout="constrained")
+    grid = figure.add_gridspec(2, N_STILLS, height_ratios=(1.35, 1))
+    for i, index in enumerate(np.linspace(0, len(frames) - 1, N_STILLS).astype(int)):
+        axis = figure.add_subplot(grid[0, i])
+        axis.imshow(frames[index])
+        axis.set(xticks=[], yticks=[], title=f"{index / rate:.1f} s")
+    axis = figure.add_subplot(grid[1, :])
+    axis.plot(np.arange(1, len(rollout.scores) + 1), rollout.scores, color=COLOURS[0], label="score")
+    axis.set(xlabel="step", ylabel="score", ylim=(0, 1.03))
+    other = axis.twinx()
+    other.step([step for step, _ in rollout.plans], [p.distance for _, p in rollout.plans], where="post", color=ACCENT)
+    other.set_ylim(bottom=0)
+    other.set_ylabel("distance to the data", color=ACCENT)
+    other.spines["right"].set_visible(True)
+    return png(figure, dpi=110)
+
+
+def _failures(study: Study, environment: Environment, failures: list[dict[str, Any]], n_episodes: int) -> str:
+    """What the policy was looking at where it failed."""
+    from closedform.analysis.familiarity import measure_familiarity
+
+    if not failures:
+        return "<h3>Failures</h3><p>None.</p>"
+    familiarity = measure_familiarity(study.policy) if len(study.policy.episode_ids) > 1 else None
+    rows = []
+    for row in failures:
+        far = row["distance"]["max"]
+        unusual = "" if familiarity is None else f"{familiarity.share_nearer(far):.1%}"
+        alarm = familiarity is not None and familiarity.alarm(far)
+        causes = [word for word, found in (("left the data", alarm), ("looped", row["loop"])) if found]
+        rows.append(
+            [
+                str(row["seed"]),
+                " and ".join(causes) or "out of time",
+                f"{row['score']:.3f}",
+                f"{row['distance']['median']:.2f}",
+                f"{far:.2f}",
+                unusual,
+                str(row["most_repeated"]),
+                ", ".join(f"{episode} ({share:.0%})" for episode, share in row["demonstrations"]),
+            ]
+        )
+    head = ["seed", "what went wrong", "score", "distance, median", "largest", "farther than", "repeats", "led by"]
+    pictures = [_failure_picture(study, environment, row["seed"]) for row in failures[:MOST_PICTURED]]
+    note = (
+        "<p class='note'>Distances are those to the nearest demonstrated observation. <em>Farther than</em> is the "
+        "share of demonstrations that, when left out, are nearer to the others. <em>Repeats</em> is how many plans "
+        "the same stretch of a demonstration led.</p>"
+    )
+    table = f"<details open><summary>{len(failures)} of {n_episodes} episodes</summary>{_rows(head, rows, 2)}</details>"
+    return f"<h3>Failures</h3>{note}{table}<div class='figures'>{''.join(pictures)}</div>"
+
+
+def _failure_picture(study: Study, environment: Environment, seed: int) -> str:
+    """The scene where a rollout ended, with where it went and the demonstrations that led it last."""
+    from closedform.analysis.explain_figure import planar_columns
+
+    rollout, frames = filmed(study, seed)
+    plt = pyplot()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), layout="constrained", width_ratios=(1, 1))
+    planar = planar_columns(study.policy.action_layout)
+    best = int(np.argmax(rollout.scores)) + 1
+    for axis, index, what in ((left, best, "at its best"), (right, len(frames) - 1, "at the end")):
+        axis.set(xticks=[], yticks=[], title=f"{what}, step {index}")
+        if not isinstance(environment, Scene) or planar is None:
+            axis.imshow(frames[index])
+            continue
+        axis.imshow(frames[index], extent=environment.extent, alpha=0.55)
+        plan = next(plan for step, plan in reversed(rollout.plans) if step <= index)
+        made = rollout.actions[:index][:, list(planar)]
+        axis.plot(*made[-60:].T, color=QUIET, linewidth=0.8)
+        axis.plot(*plan.actions[:, list(planar)].T, color=INK, marker=".", markersize=4)
+        for episode, step in list(dict.fromkeys(zip(plan.episodes.tolist(), plan.steps.tolist(), strict=True)))[:3]:
+            shown = study.policy.episodes[study.policy.episode_ids.index(episode)].actions[step:, list(planar)][:24]
+            axis.plot(*shown.T, color=COLOURS[0], linewidth=1.5, alpha=0.7)
+        axis.set(xlim=environment.extent[:2], ylim=environment.extent[2:])
+    figure.suptitle(f"seed {seed}: score {rollout.score:.3f}", x=0.01, ha="left", fontsize=10.5)
+    caption = (
+        "grey: the last 60 actions; black: the plan; blue: what the demonstrations behind it did, where they did it"
+    )
+    image = f'<img alt="{caption}" src="{embedded(png(figure, dpi=100), "image/png")}">'
+    return f'<figure style="margin:0">{image}<figcaption class="note">{caption}</figcaption></figure>'

@@ -1,0 +1,189 @@
+"""Study: one evaluation that can be named, interrupted, resumed and made again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from closedform.demos.catalogue import CATALOGUE
+from closedform.demos.demos import Demos
+from closedform.demos.formats.common import crc32
+from closedform.demos.layout import Layout
+from closedform.demos.load import load_demos
+from closedform.errors import ConfigError, LoadError
+from closedform.evaluation import provenance
+from closedform.evaluation.environment import Environment, check_fit, make_environment
+from closedform.evaluation.evaluate import evaluate
+from closedform.evaluation.results import read_results, summarise, write_results
+from closedform.policies.choice import CHOICES, make_policy
+from closedform.policies.policy import Policy
+from closedform.policies.saving import POLICIES, load_policy
+
+SAVE_EVERY = 10.0  # seconds between two writings of what is done so far
+
+
+@dataclass(frozen=True)
+class Study:
+    """A policy, an environment and the seeds of episodes.
+
+    Attributes:
+        env: the environment's name.
+        policy: what is evaluated.
+        subject: what a results file says about them; the same subject has the same episodes.
+    """
+
+    env: str
+    policy: Policy[Any]
+    subject: dict[str, Any]
+
+    @classmethod
+    def make(
+        cls,
+        env: str,
+        demos: str | None,
+        policy: str,
+        settings: Sequence[str] = (),
+        *,
+        seed: int = 100000,
+        n_episodes: int = 50,
+    ) -> Study:
+        """Loads what is needed and checks that it fits together.
+
+        Args:
+            env: name of the environment; see `make_environment`.
+            demos: path or name of demonstrations; None for a saved policy.
+            policy: see `make_policy`.
+            settings: parameters to replace, as `name=value`.
+            seed, n_episodes: the seeds are seed, seed + 1, ...
+        """
+        if n_episodes < 1 or seed < 0 or seed + n_episodes > 2**32:
+            raise ConfigError(
+                f"expected at least one episode and seeds from 0 to 2^32 - 1, found {n_episodes} from {seed}"
+            )
+        environment = make_environment(env)
+        source = None
+        if demos is not None:
+            source = demos_for(environment, demos)
+        elif policy in CHOICES:
+            raise ConfigError(f"the policy {policy!r} is made of demonstrations: expected --demos, found none")
+        made = make_policy(policy, source, settings)
+        check_fit(environment, made, f"the policy {policy!r}")
+        episodes = made.episodes
+        subject = {
+            "env": env,
+            "demos": {
+                "name": demos,
+                "episodes": len(episodes),
+                "steps": sum(map(len, episodes)),
+                "crc32": crc32(array for episode in episodes for array in (episode.observations, episode.actions)),
+            },
+            "policy": {"name": policy, "class": type(made).__name__},
+            "parameters": asdict(made.config),
+            "seed": seed,
+            "n_episodes": n_episodes,
+        }
+        return cls(env, made, subject)
+
+    @classmethod
+    def of(cls, results: dict[str, Any]) -> Study:
+        """Makes the study again that a results file came from."""
+        name, demos = results["policy"]["name"], results["demos"]["name"]
+        if demos is None:
+            policy = load_policy(name)
+        else:
+            source = demos_for(make_environment(results["env"]), demos)
+            policy = POLICIES[results["policy"]["class"]](source, **results["parameters"])
+        keys = ("env", "demos", "policy", "parameters", "seed", "n_episodes")
+        return cls(results["env"], policy, {key: results[key] for key in keys})
+
+    @property
+    def n_episodes(self) -> int:
+        """How many episodes there are to run."""
+        return self.subject["n_episodes"]
+
+    def run(self, path: Path | None = None, workers: int | None = None, name: str = "") -> dict[str, Any]:
+        """Runs the episodes, shows a progress bar and returns the results.
+
+        What is done so far is written every few seconds and however it ends; a file that holds a part of this study is
+        gone on from, and one that holds all of it is the answer.
+
+        Args:
+            path: the results file; None writes none.
+            workers: processes, by default one for each core.
+            name: what the progress bar calls it.
+        """
+        rows = self._done(path)
+        todo = sorted(
+            set(range(self.subject["seed"], self.subject["seed"] + self.n_episodes)) - {r["seed"] for r in rows}
+        )
+        saved = time.monotonic()
+        try:
+            with tqdm(total=self.n_episodes, initial=len(rows), desc=name or None, leave=False, disable=None) as bar:
+                for row in evaluate(self.policy, self.env, todo, workers=workers or provenance.n_cores()):
+                    rows.append(row)
+                    bar.update()
+                    mean, rate = (sum(r[what] for r in rows) / len(rows) for what in ("score", "success"))
+                    bar.set_postfix_str(f"score {mean:.3f}, success {rate:.2f}")
+                    if path and time.monotonic() - saved > SAVE_EVERY:
+                        write_results(self.results(rows), path)
+                        saved = time.monotonic()
+        except BaseException:
+            if rows:
+                self._keep(rows, path)
+            raise
+        results = self.results(rows)
+        if path and todo:
+            write_results(results, path)
+        return read_results(path) if path else results
+
+    def results(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The content of a results file with these episodes."""
+        origin = {
+            "command": " ".join(["closedform", *sys.argv[1:]]),
+            "commit": provenance.commit(),
+            "date": provenance.now(),
+            "versions": provenance.versions(),
+            "machine": provenance.machine(),
+        }
+        return summarise(self.subject, rows, origin)
+
+    def _done(self, path: Path | None) -> list[dict[str, Any]]:
+        """The episodes of this study that a file already holds."""
+        if path is None or not path.exists():
+            return []
+        before = read_results(path)
+        if any(before.get(key) != value for key, value in self.subject.items()):
+            raise LoadError(
+                f"{path}: expected nothing, or a part of this evaluation, found another one (policy "
+                f"{before['policy']['name']!r}, {before['n_episodes']} episodes from seed {before['seed']}); choose "
+                "another name or remove it"
+            )
+        return before["episodes"]
+
+    def _keep(self, rows: Sequence[dict[str, Any]], path: Path | None) -> None:
+        results = self.results(rows)
+        said = f"stopped after {len(rows)} of {self.n_episodes} episodes"
+        if path:
+            write_results(results, path)
+            print(f"{said}, which are in {path}; the same command goes on from there", file=sys.stderr)
+        else:
+            score, success = results["score"]["mean"], results["success"]["mean"]
+            print(f"{said}: score {score:.3f}, success {success:.3f}", file=sys.stderr)
+
+
+def demos_for(environment: Environment, source: str) -> Demos:
+    """Reads demonstrations; numbers that their file does not tell about are those of the environment."""
+    demos = load_demos(source)
+    check_fit(environment, demos, f"the dataset {source!r}" if source in CATALOGUE else source)
+    plain = Layout.plain
+    if demos.observation_layout == plain(demos.observation_layout.width):
+        demos = Demos(demos, environment.observation_layout, demos.action_layout, demos.rate, demos.tasks)
+    if demos.action_layout == plain(demos.action_layout.width):
+        demos = Demos(demos, demos.observation_layout, environment.action_layout, demos.rate, demos.tasks)
+    return demos

@@ -1,0 +1,58 @@
+"""Videos of rollouts (extra `plots`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closedform.errors import MissingExtraError
+from closedform.evaluation.environment import make_environment
+from closedform.evaluation.rollout import Rollout, roll_out
+from closedform.evaluation.study import Study
+
+
+def film(study: Study, rows: Sequence[dict[str, Any]], n: int, folder: Path) -> list[Path]:
+    """Runs n episodes again, from the worst to the best, and writes an mp4 file of each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for row in spread(rows, n):
+        rollout, frames = filmed(study, row["seed"])
+        paths.append(folder / f"seed-{row['seed']}-score-{rollout.score:.2f}.mp4")
+        paths[-1].write_bytes(encode(frames, make_environment(study.env).rate))
+    return paths
+
+
+def spread(rows: Sequence[dict[str, Any]], n: int) -> list[dict[str, Any]]:
+    """n episodes from the worst to the best, evenly in between; of equal scores a longer one is worse."""
+    ranked = sorted(rows, key=lambda row: (row["score"], -row["steps"]))
+    places = np.linspace(0, len(ranked) - 1, min(n, len(ranked))).round().astype(int)
+    return [ranked[place] for place in dict.fromkeys(places.tolist())]
+
+
+def filmed(study: Study, seed: int) -> tuple[Rollout, list[np.ndarray]]:
+    """An episode with a picture of every step."""
+    environment, frames = make_environment(study.env), []
+    rollout = roll_out(environment, study.policy, seed, watch=lambda: frames.append(environment.render()))
+    return rollout, frames
+
+
+def encode(frames: Sequence[np.ndarray], rate: float) -> bytes:
+    """An mp4 file (H.264, which every browser plays) of pictures (height, width, 3)."""
+    try:
+        import av
+    except ImportError as error:
+        raise MissingExtraError("av", "plots", "making a video") from error
+    buffer = BytesIO()
+    height, width = (size - size % 2 for size in frames[0].shape[:2])  # H.264 halves the resolution of colours
+    with av.open(buffer, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=round(rate), options={"crf": "23"})
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for frame in frames:
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame[:height, :width]), format="rgb24")
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+    return buffer.getvalue()

@@ -1,0 +1,117 @@
+"""Choosing a policy by name: what the commands call `--policy` and `--set`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from closedform.demos.demos import Demos
+from closedform.errors import ConfigError, LoadError
+from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.config import PolicyConfig
+from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
+from closedform.policies.policy import Policy
+from closedform.policies.saving import POLICIES, load_policy
+
+FORMAT = "closedform-config"
+FORMAT_VERSION = 1
+CHOICES: dict[str, tuple[type[Policy[Any]], str]] = {
+    "default": (ClosedFormPolicy, "default"),
+    "paper": (ClosedFormPolicy, "paper"),
+    "1nn": (NearestNeighborPolicy, "paper"),
+    "vinn": (KernelRegressionPolicy, "paper"),
+}
+
+
+def make_policy(choice: str, demos: Demos | None, settings: Sequence[str] = ()) -> Policy[Any]:
+    """Makes a policy.
+
+    Args:
+        choice: `default`, `paper`, `1nn` or `vinn` (nearest neighbour and kernel regression with the paper's windows
+            and normalisation), a parameter file that `write_config` wrote, or the folder of a saved policy.
+        demos: the demonstrations; None for a saved policy, which has its own.
+        settings: parameters to replace, as `name=value`.
+    """
+    path = Path(choice)
+    if choice not in CHOICES and path.is_dir():
+        if demos is not None or settings:
+            raise ConfigError(
+                f"{choice} is a saved policy, which has its demonstrations and parameters: expected neither, found "
+                f"{'demonstrations' if demos is not None else settings[0]}"
+            )
+        return load_policy(path)
+    if choice in CHOICES:
+        policy_class, preset = CHOICES[choice]
+        saved: dict[str, Any] = {}
+    elif path.is_file():
+        policy_class, saved = read_config(path)
+        preset = "default"
+    else:
+        raise ConfigError(
+            f"no policy {choice!r}: expected one of {', '.join(CHOICES)}, a saved policy's folder or a parameter file"
+        )
+    if demos is None:
+        raise ConfigError(f"the policy {choice!r} is made of demonstrations: expected some, found none")
+    changes = {**saved, **parse_settings(policy_class.config_class, settings)}
+    return policy_class(demos, preset, **changes)
+
+
+def parse_settings(config: type[PolicyConfig], settings: Sequence[str]) -> dict[str, Any]:
+    """Reads `name=value` with the types that the parameters have."""
+    hints = get_type_hints(config)
+    known = [field.name for field in fields(config)]
+    values: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"expected parameter=value, found {setting!r}")
+        if name not in known:
+            raise ConfigError(f"no parameter {name!r}: expected one of {', '.join(known)}")
+        if name in values:
+            raise ConfigError(f"the parameter {name!r} is set twice")
+        values[name] = _parse(name, text, get_args(hints[name]) or (hints[name],))
+    return values
+
+
+def _parse(name: str, text: str, allowed: tuple[type, ...]) -> Any:
+    if type(None) in allowed and text.lower() == "none":
+        return None
+    if bool in allowed:
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        raise ConfigError(f"{name}: expected true or false, found {text!r}")
+    kind = next(kind for kind in allowed if kind is not type(None))
+    try:
+        return kind(text)
+    except ValueError as error:
+        expected = "a whole number" if kind is int else "a number"
+        raise ConfigError(f"{name}: expected {expected}, found {text!r}") from error
+
+
+def write_config(config: PolicyConfig, policy_class: type[Policy[Any]], path: Path, **notes: Any) -> None:
+    """Writes parameters to a file that `make_policy` takes; notes are for its reader."""
+    content = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "policy": policy_class.__name__,
+        "parameters": asdict(config),
+        **notes,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def read_config(path: Path) -> tuple[type[Policy[Any]], dict[str, Any]]:
+    """Reads such a file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        fits = content["format"] == FORMAT and content["format_version"] == FORMAT_VERSION
+        policy_class, parameters = POLICIES[content["policy"]], dict(content["parameters"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LoadError(f"{path}: expected a parameter file that 'closedform tune' wrote, found {error!r}") from error
+    if not fits:
+        raise LoadError(f"{path}: expected a parameter file of version {FORMAT_VERSION}, found another")
+    return policy_class, parameters
