@@ -87,7 +87,7 @@ def test_data_lists_what_there_is(capsys):
     main(["data", "list"])
     assert "robomimic-lift-10" in capsys.readouterr().out
     main(["data", "list", "--json"])
-    assert json.loads(capsys.readouterr().out)[0]["name"] == "pusht"
+    assert json.loads(capsys.readouterr().out)[1]["name"] == "pusht"
 
 
 def test_a_reader_that_goes_away_is_no_mistake(saved):

@@ -107,7 +107,8 @@ def _draw_familiarity(axis: Any, explanation: Explanation) -> None:
     familiarity, distance = explanation.familiarity, explanation.plan.distance
     far = max(distance, float(np.quantile(familiarity.distances, 0.995))) * 1.1
     axis.hist(familiarity.distances, bins=np.linspace(0, far, 50), color=QUIET)
-    axis.axvline(familiarity.threshold, color=INK, linestyle="--", linewidth=1)
+    if np.isfinite(familiarity.threshold):
+        axis.axvline(familiarity.threshold, color=INK, linestyle="--", linewidth=1)
     alarm = familiarity.alarm(distance)
     axis.axvline(distance, color=ACCENT if alarm else BLUE, linewidth=2.5)
     nearer = familiarity.share_nearer(distance)
@@ -115,5 +116,5 @@ def _draw_familiarity(axis: Any, explanation: Explanation) -> None:
         yticks=[],
         xlabel="distance to the demonstrations",
         title=f"{'OUT OF RANGE' if alarm else 'Familiar'}: farther than {nearer:.1%} of\ndemonstrations left out "
-        f"(alarm beyond {familiarity.threshold:.2f})",
+        f"({familiarity.describe()})",
     )

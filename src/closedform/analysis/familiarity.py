@@ -37,6 +37,12 @@ class Familiarity:
         rank = math.ceil((n + 1) * (1 - self.false_alarm_rate))
         return float(self.distances[rank - 1]) if rank <= n else math.inf
 
+    def describe(self) -> str:
+        """When there is an alarm, in words."""
+        if math.isinf(self.threshold):
+            return f"too few windows ({len(self.distances)}) for an alarm with {self.false_alarm_rate:g} false ones"
+        return f"alarm beyond {self.threshold:.2f}"
+
     def alarm(self, plan: Plan | float) -> bool:
         """Whether a plan, or a distance, is out of the demonstrations' range."""
         return (plan.distance if isinstance(plan, Plan) else plan) > self.threshold

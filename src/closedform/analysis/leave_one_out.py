@@ -61,7 +61,7 @@ def leave_one_out(
         episode = store.episodes[index]
         if not len(episode):
             continue
-        steps = np.unique(np.linspace(0, max(len(episode) - policy.config.n_action_steps, 0), n_windows).astype(int))
+        steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))
         rest = store.remove(int(store.episode_ids[index]))
         windows = windows_at(policy, index, steps)
         made = policy._generate(rest, windows, n_samples, np.random.default_rng(seed), np.empty(0), explain=False)

@@ -115,7 +115,7 @@ class Explain(Choosing):
         state = "OUT OF RANGE" if facts["alarm"] else "familiar"
         print(
             f"{state}: distance {plan.distance:.2f}, farther than {facts['share_of_demonstrations_nearer']:.1%} of "
-            f"demonstrations that were left out; alarm beyond {familiarity.threshold:.2f}"
+            f"demonstrations that were left out; {familiarity.describe()}"
         )
         print(f"frame {plan.frame}, effective number of demonstrations {plan.n_effective:.1f}")
         for row in facts["demonstrations"][:10]:

@@ -1,0 +1,84 @@
+"""Explanations: what is shown is what was done."""
+
+import json
+
+import numpy as np
+import pytest
+
+from closedform import ClosedFormPolicy, NearestNeighborPolicy, save_demos
+from closedform.analysis.explain import LEVELS, explain, explain_rollout
+from closedform.analysis.familiarity import measure_familiarity
+from closedform.cli import main
+from closedform.errors import ConfigError
+from tests.conftest import planar_demos
+from tests.evaluation.toy import Reach, reach_demos
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return ClosedFormPolicy(planar_demos(np.random.default_rng(0), n_episodes=12), bandwidth=0.8)
+
+
+@pytest.fixture(scope="module")
+def familiarity(policy):
+    return measure_familiarity(policy)
+
+
+@pytest.mark.parametrize("frames", ["auto", "world", "block", "block.position"])
+def test_the_plan_is_the_average_of_the_chunks_shown(frames):
+    policy = ClosedFormPolicy(planar_demos(np.random.default_rng(0), n_episodes=12), bandwidth=0.8, frames=frames)
+    shown = explain(policy, [0.4, 0.1, 0.2, 0.0, 0.3], measure_familiarity(policy), seed=3)
+    average = np.tensordot(shown.plan.weights, shown.carried, 1)
+    assert average == pytest.approx(shown.plan.actions, abs=1e-5)
+    assert len(shown.plan.weights) > 1
+
+
+def test_samples_start_as_noise_and_end_as_chunks(policy, familiarity):
+    observation = [0.4, 0.1, 0.2, 0.0, 0.3]
+    shown = explain(policy, observation, familiarity, n_samples=8)
+    assert shown.levels == pytest.approx(LEVELS, abs=0.01) and shown.evolution.shape == (4, 8, 12, 2)
+    spread = shown.evolution.std(axis=1).mean(axis=(1, 2))  # between samples
+    assert np.all(np.diff(spread[:3]) < 0) and spread[3] < 0.5 * spread[0]
+    assert np.abs(shown.evolution[-1] - shown.plan.actions).max() < 0.5
+
+
+def test_the_nearest_are_of_different_episodes_and_sorted(policy, familiarity):
+    shown = explain(policy, policy.episodes[4].observations[7], familiarity)
+    assert shown.nearest[0] == (4, 7, pytest.approx(0.0, abs=1e-6))
+    assert len({episode for episode, _, _ in shown.nearest}) == len(shown.nearest) == len(shown.nearest_carried)
+    assert np.all(np.diff([distance for _, _, distance in shown.nearest]) >= 0)
+    facts = json.loads(json.dumps(shown.to_json()))
+    assert facts["alarm"] is False and facts["demonstrations"][0]["weight"] > 0
+
+
+def test_a_step_of_a_rollout_is_explained_with_what_the_agent_remembers():
+    policy = ClosedFormPolicy(reach_demos())
+    familiarity = measure_familiarity(policy)
+    shown = explain_rollout(Reach(), policy, familiarity, seed=4, step=3)
+    environment, agent = Reach(), policy.agent(seed=4)
+    observation = environment.reset(4)
+    for _ in range(4):
+        observation = environment.step(agent.act(observation)).observation
+    plan = agent.plan(observation)
+    assert np.array_equal(plan.actions, shown.plan.actions) and np.array_equal(plan.weights, shown.plan.weights)
+    with pytest.raises(ConfigError, match=r"ended after .* steps: expected an earlier step than 29"):
+        explain_rollout(Reach(), policy, familiarity, seed=4, step=29)
+
+
+def test_policies_without_diffusion_have_no_samples_to_show():
+    policy = NearestNeighborPolicy(planar_demos(np.random.default_rng(0)))
+    shown = explain(policy, [0.4, 0.1, 0.2, 0.0, 0.3], measure_familiarity(policy))
+    assert shown.levels == () and len(shown.carried) == 1
+
+
+def test_the_command_draws_and_prints(tmp_path, capsys):
+    save_demos(reach_demos(), tmp_path / "demos")
+    common = ["explain", "--demos", str(tmp_path / "demos"), "-o", str(tmp_path / "e.png")]
+    main([*common, "--observation", "0", "0", "9", "9"])
+    assert "OUT OF RANGE" in capsys.readouterr().out
+    assert (tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
+    main([*common, "--env", "tests.evaluation.toy:Reach", "--seed", "3", "--json"])
+    assert json.loads(capsys.readouterr().out)["demonstrations"]
+    with pytest.raises(SystemExit):
+        main(common)
+    assert "expected --observation NUMBERS, or --env NAME" in capsys.readouterr().err

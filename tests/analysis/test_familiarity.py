@@ -1,0 +1,77 @@
+"""Familiarity: alarms as often as stated on the familiar, and always on the strange."""
+
+import math
+
+import numpy as np
+import pytest
+
+from closedform import ClosedFormPolicy, Demos
+from closedform.analysis.familiarity import Familiarity, measure_familiarity
+from closedform.analysis.leave_one_out import leave_one_out, windows_at
+from closedform.errors import ConfigError, DataError
+from tests.conftest import planar_demos, random_demos
+
+
+def alarm_rate(demos, n_kept, false_alarm_rate):
+    """The rate of alarms on episodes that the policy never had."""
+    order = np.random.default_rng(0).permutation(len(demos))
+    layouts = (demos.observation_layout, demos.action_layout)
+    policy = ClosedFormPolicy(Demos([demos[int(i)] for i in order[:n_kept]], *layouts), n_diffusion_steps=2)
+    familiarity = measure_familiarity(policy, false_alarm_rate)
+    alarms = [
+        familiarity.alarm(policy.plan(observation, seed=0))
+        for i in order[n_kept:]
+        for observation in demos[int(i)].observations[::9]
+    ]
+    return np.mean(alarms)
+
+
+@pytest.mark.parametrize("false_alarm_rate", [0.05, 0.2])
+def test_held_out_demonstrations_raise_as_many_alarms_as_stated(pusht, false_alarm_rate):
+    rate = alarm_rate(pusht, 146, false_alarm_rate)
+    assert 0.5 * false_alarm_rate < rate < 1.6 * false_alarm_rate  # 60 episodes, whose windows are alike
+
+
+def test_observations_far_outside_raise_an_alarm(pusht):
+    policy = ClosedFormPolicy(pusht)
+    familiarity = measure_familiarity(policy, 0.001, n_windows=3000)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        strange = np.concatenate([rng.choice([-600, 1100], 4) + rng.normal(scale=50, size=4), rng.uniform(0, 6, 1)])
+        assert familiarity.alarm(policy.plan(strange, seed=0))
+    assert not familiarity.alarm(policy.plan(pusht[3].observations[50], seed=0))
+
+
+def test_the_threshold_is_the_conformal_quantile():
+    familiarity = Familiarity(np.arange(1, 100, dtype=float), 0.1)  # 99 distances
+    assert familiarity.threshold == 90
+    assert not familiarity.alarm(90.0) and familiarity.alarm(90.1)
+    assert familiarity.share_nearer(50.5) == pytest.approx(50 / 99)
+    assert Familiarity(np.arange(5.0), 0.1).threshold == math.inf  # too few to tell
+
+
+def test_bad_input():
+    policy = ClosedFormPolicy(planar_demos(np.random.default_rng(0)))
+    with pytest.raises(ConfigError, match=r"between 0 and 1, found 1\.5"):
+        measure_familiarity(policy, 1.5)
+    with pytest.raises(DataError, match="at least two episodes"):
+        measure_familiarity(ClosedFormPolicy(planar_demos(np.random.default_rng(0), n_episodes=1)))
+
+
+def test_left_out_episodes_are_predicted_by_the_others_alone():
+    demos = random_demos(np.random.default_rng(0), 5, 30, 3, 2)
+    policy = ClosedFormPolicy(demos, n_obs_steps=2, tau=0.0)
+    for left_out in leave_one_out(policy, n_windows=4, n_samples=3, horizon=5):
+        assert left_out.differences.shape == (4, 3, 5, 2) and left_out.distances.min() > 0
+        others = Demos([e for i, e in enumerate(demos) if i != left_out.episode])
+        window = windows_at(policy, left_out.episode, left_out.steps)[1]
+        alone = ClosedFormPolicy(others, n_obs_steps=2, tau=0.0).plan(window, seed=0)
+        assert alone.distance == pytest.approx(left_out.distances[1])
+
+
+def test_windows_have_their_true_history():
+    demos = random_demos(np.random.default_rng(0), 2, 30, 3, 2)
+    policy = ClosedFormPolicy(demos, n_obs_steps=3)
+    windows = windows_at(policy, 1, np.array([0, 1, 10]))
+    observations = demos[1].observations
+    assert np.array_equal(windows, [observations[[0, 0, 0]], observations[[0, 0, 1]], observations[[8, 9, 10]]])

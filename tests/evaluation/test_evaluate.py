@@ -1,0 +1,223 @@
+"""Evaluating: the same result with any number of processes, and nothing lost when it stops."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from closedform import ClosedFormPolicy, load_policy, save_demos
+from closedform.cli import main
+from closedform.errors import ClosedFormError, ConfigError, DataError
+from closedform.evaluation.environment import environment_names, make_environment
+from closedform.evaluation.evaluate import EvaluationError, evaluate
+from closedform.evaluation.results import read_results
+from closedform.evaluation.rollout import roll_out
+from closedform.evaluation.study import Study
+from tests.conftest import random_demos
+from tests.evaluation.toy import Reach, reach_demos
+
+TOY = "tests.evaluation.toy"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the worker processes
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return ClosedFormPolicy(reach_demos())
+
+
+@pytest.fixture
+def saved(tmp_path, policy):
+    policy.save(tmp_path / "policy")
+    return str(tmp_path / "policy")
+
+
+def without_latency(rows):
+    return [{key: value for key, value in row.items() if key != "latency_ms"} for row in rows]
+
+
+def test_a_rollout_tells_what_happened(policy):
+    seen = []
+    environment = Reach()
+    rollout = roll_out(environment, policy, 5, watch=lambda: seen.append(environment.render()))
+    assert rollout.success and rollout.score > 0.95
+    assert len(seen) == len(rollout.observations) == len(rollout.actions) + 1
+    assert [step for step, _ in rollout.plans] == list(range(0, len(rollout.actions), policy.config.n_execute))
+    row = rollout.to_json()
+    assert row["steps"] == len(rollout.actions) and len(row["latency_ms"]) == len(rollout.plans)
+    assert sum(share for _, share in rollout.demonstrations(100)) == pytest.approx(1)
+    assert row["distance"]["max"] == max(plan.distance for _, plan in rollout.plans)
+
+
+def test_a_loop_is_the_same_stretch_leading_again_and_again(policy):
+    class Stuck(Reach):
+        def step(self, action):
+            return super().step(self.hand)  # does not move
+
+    forgetful = ClosedFormPolicy(reach_demos(), loop_memory=0.0)
+    assert roll_out(Stuck(), forgetful, 5).to_json()["loop"]
+    assert not roll_out(Reach(), policy, 5).to_json()["loop"]
+
+
+def test_the_result_does_not_depend_on_the_number_of_workers(policy):
+    seeds = range(20, 28)
+    alone = sorted(evaluate(policy, f"{TOY}:Reach", seeds), key=lambda row: row["seed"])
+    together = sorted(evaluate(policy, f"{TOY}:Reach", seeds, workers=2), key=lambda row: row["seed"])
+    assert [row["seed"] for row in alone] == list(seeds)
+    assert without_latency(alone) == without_latency(together)
+    assert os.environ.get("OMP_NUM_THREADS") != "1"  # the limit was for the workers alone
+
+
+def test_a_crashed_worker_leaves_what_was_done_and_the_study_goes_on(saved, tmp_path, monkeypatch):
+    path = tmp_path / "results.json"
+    study = Study.make(f"{TOY}:CrashesAtSeed7", None, saved, seed=0, n_episodes=12)
+    with pytest.raises(EvaluationError, match="worker process died"):
+        study.run(path, workers=2)
+    partial = read_results(path)
+    assert not partial["complete"] and 0 < len(partial["episodes"]) < 12
+    monkeypatch.setenv("TOY_MENDED", "1")
+    results = study.run(path, workers=2)
+    assert results["complete"] and [row["seed"] for row in results["episodes"]] == list(range(12))
+    before = {row["seed"]: row for row in partial["episodes"]}
+    assert all(before.get(row["seed"], row) == row for row in results["episodes"])  # none was run twice
+    assert study.run(path, workers=2) == results  # and now there is nothing left to do
+
+
+def test_an_interruption_leaves_what_was_done(saved, tmp_path):
+    path = tmp_path / "results.json"
+    command = [sys.executable, "-m", "closedform", "eval", "--env", f"{TOY}:Slow", "--policy", saved]
+    command += ["--episodes", "200", "--workers", "2", "--json", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True) as process:
+        deadline = time.monotonic() + 120
+        while not path.exists() and time.monotonic() < deadline:  # written ten seconds after the start
+            time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "of 200 episodes, which are in" in said and "the same command goes on from there" in said
+    results = read_results(path)
+    assert not results["complete"] and 0 < len(results["episodes"]) < 200
+    assert results["score"]["mean"] == pytest.approx(np.mean([row["score"] for row in results["episodes"]]))
+
+
+def test_a_file_of_another_evaluation_is_not_overwritten(saved, tmp_path):
+    path = tmp_path / "results.json"
+    Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=2).run(path, 1)
+    with pytest.raises(ClosedFormError, match=r"found another one .* 2 episodes from seed 0"):
+        Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=3).run(path, 1)
+    assert read_results(path)["n_episodes"] == 2
+
+
+def test_a_study_can_be_made_again_from_its_results(tmp_path):
+    save_demos(reach_demos(), tmp_path / "demos")
+    study = Study.make(f"{TOY}:Reach", str(tmp_path / "demos"), "paper", ["tau=0.02", "n_neighbors=50"], n_episodes=2)
+    results = study.run(tmp_path / "results.json", 1)
+    assert results["parameters"]["tau"] == 0.02 and results["policy"] == {"name": "paper", "class": "ClosedFormPolicy"}
+    assert results["versions"]["closedform"] and results["machine"]["cores"] and results["seed"] == 100000
+    again = Study.of(results)
+    rows = sorted(evaluate(again.policy, again.env, range(100000, 100002)), key=lambda row: row["seed"])
+    assert without_latency(rows) == without_latency(results["episodes"])
+
+
+def test_numbers_that_demonstrations_say_nothing_about_are_the_environments(tmp_path):
+    demos = reach_demos()
+    ends = np.cumsum([len(episode) for episode in demos])
+    np.savez(tmp_path / "d.npz", observations=demos.all_observations(), actions=demos.all_actions(), episode_ends=ends)
+    study = Study.make(f"{TOY}:Reach", str(tmp_path / "d.npz"), "default", n_episodes=1)
+    assert study.policy.observation_layout == Reach.observation_layout
+
+
+def test_environments_of_installed_packages_are_found(tmp_path, monkeypatch):
+    info = tmp_path / "robots-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: robots\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[closedform.environments]\nreach = {TOY}:Reach\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert environment_names() == ["pusht", "reach"]
+    assert type(make_environment("reach")).__name__ == "Reach"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("kitchen", "no environment 'kitchen': expected one of pusht, or package.module:function"),
+        ("nowhere.at_all:Robot", "expected to find Robot in nowhere.at_all"),
+        (f"{TOY}:Robot", "expected to find Robot in tests.evaluation.toy"),
+        (f"{TOY}:NotAnEnvironment", "expected an Environment, found a NotAnEnvironment"),
+    ],
+)
+def test_an_unknown_environment_says_what_there_is(name, message):
+    with pytest.raises(ConfigError, match=message):
+        make_environment(name)
+
+
+def test_widths_that_do_not_fit_are_named(tmp_path):
+    save_demos(random_demos(np.random.default_rng(0), 3, 20, 7, 2), tmp_path / "demos")
+    with pytest.raises(DataError, match=r"expected observations of 4 numbers, found 7 \(3 too many\)"):
+        Study.make(f"{TOY}:Reach", str(tmp_path / "demos"), "default")
+    save_demos(random_demos(np.random.default_rng(0), 3, 20, 4, 1), tmp_path / "others")
+    with pytest.raises(DataError, match=r"expected actions of 2 numbers, found 1 \(1 too few\)"):
+        Study.make(f"{TOY}:Reach", str(tmp_path / "others"), "default")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env", "kitchen"], "no environment 'kitchen': expected one of pusht"),
+        (["--demos", "nothing"], "datasets known by name are pusht-embedded, pusht"),
+        (["--demos", "pusht-embedded", "--policy", "best"], "expected one of default, paper, 1nn, vinn"),
+        (["--demos", "pusht-embedded", "--set", "tua=1"], "no parameter 'tua': expected one of n_obs_steps"),
+        (["--demos", "pusht-embedded", "--set", "tau=soft"], "tau: expected a number, found 'soft'"),
+        (["--demos", "pusht-embedded", "--set", "tau"], "expected parameter=value, found 'tau'"),
+        (["--demos", "pusht-embedded", "--set", "tau=1", "--set", "tau=2"], "'tau' is set twice"),
+        (["--demos", "pusht-embedded", "--episodes", "0"], "expected at least one episode"),
+        ([], "expected --demos, found none"),
+    ],
+)
+def test_bad_input_to_eval_is_one_line(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["eval", *arguments])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and message in said and said.count("\n") == 1
+
+
+def test_a_missing_extra_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gym_pusht.envs.pusht", None)
+    with pytest.raises(ClosedFormError, match=r"pip install 'closedform\[pusht\]'"):
+        make_environment("pusht")
+
+
+def test_eval_fit_and_compare_on_the_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_demos(reach_demos(), tmp_path / "demos")
+    main(["fit", "demos", "-o", "policy", "--set", "tau=0.01", "bandwidth=0.2"])
+    assert "ClosedFormPolicy(20 episodes, 300 windows) made in" in capsys.readouterr().out
+    assert load_policy("policy").config.bandwidth == 0.2
+    common = ["--env", f"{TOY}:Reach", "--episodes", "4", "--workers", "1"]
+    main(["eval", *common, "--policy", "policy", "--json", "a.json", "--video", "2"])
+    said = capsys.readouterr().out
+    assert "results: a.json" in said and said.count("video: ") == 2
+    assert all(b"ftyp" in path.read_bytes()[:16] for path in Path("a-videos").iterdir())
+    main(["eval", *common, "--policy", "1nn", "--demos", "demos", "--json", "b.json", "--set", "n_neighbors=50"])
+    main(["compare", "a.json", "b.json"])
+    assert "b against a, 4 episodes with the same seeds" in capsys.readouterr().out
+    main(["compare", "a.json", "b.json", "--json"])
+    comparison = json.loads(capsys.readouterr().out)[0]
+    assert comparison["n"] == 4 and comparison["wins"] + comparison["ties"] + comparison["losses"] == 4
+
+
+@pytest.mark.skipif(os.environ.get("CLOSEDFORM_DISABLE_KERNELS") == "1", reason="minutes on the reference")
+def test_the_default_on_the_embedded_demonstrations_solves_push_t():
+    study = Study.make("pusht", "pusht-embedded", "default", seed=7000, n_episodes=24)
+    results = study.run()
+    assert results["score"]["mean"] >= 0.95 and results["success"]["mean"] >= 0.8

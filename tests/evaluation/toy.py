@@ -1,0 +1,71 @@
+"""A small environment for tests, made from outside of the package."""
+
+import os
+
+import numpy as np
+
+from closedform import Demos, Layout
+from closedform.evaluation.environment import StepResult
+
+
+class Reach:
+    """A hand is to reach a target; a step moves it by at most 0.2 towards what is commanded."""
+
+    observation_layout = Layout.of(("hand", "position", 2), ("target", "position", 2))
+    action_layout = Layout.of(("hand", "position", 2))
+    max_steps = 30
+    rate = 10.0
+
+    def reset(self, seed):
+        self.hand, self.target = np.random.default_rng(seed).uniform(-1, 1, (2, 2))
+        return np.concatenate([self.hand, self.target])
+
+    def step(self, action):
+        way = action - self.hand
+        self.hand = self.hand + way * min(1.0, 0.2 / max(float(np.linalg.norm(way)), 1e-9))
+        left = float(np.linalg.norm(self.target - self.hand))
+        return StepResult(np.concatenate([self.hand, self.target]), max(0.0, 1 - left), left < 0.05, left < 0.05)
+
+    def render(self):
+        picture = np.full((64, 64, 3), 255, np.uint8)
+        for point, colour in ((self.target, (0, 160, 0)), (self.hand, (0, 0, 200))):
+            x, y = np.clip((point + 1.5) / 3 * 63, 2, 61).astype(int)
+            picture[y - 2 : y + 3, x - 2 : x + 3] = colour
+        return picture
+
+
+class CrashesAtSeed7(Reach):
+    """Kills its process at seed 7, unless a file says that it was mended."""
+
+    def reset(self, seed):
+        if seed == 7 and not os.environ.get("TOY_MENDED"):
+            os._exit(1)
+        return super().reset(seed)
+
+
+class Slow(Reach):
+    """Takes its time."""
+
+    def step(self, action):
+        import time
+
+        time.sleep(0.02)
+        return super().step(action)
+
+
+class NotAnEnvironment:
+    """Has nothing that an environment has."""
+
+
+def reach_demos(n_episodes: int = 20, seed: int = 0) -> Demos:
+    """A hand that goes straight to its target."""
+    environment, episodes = Reach(), []
+    for episode in range(n_episodes):
+        observation = environment.reset(1000 * seed + episode)
+        observations, actions = [], []
+        for _ in range(15):
+            observations.append(observation)
+            actions.append(observation[2:] + 0.0)
+            observation = environment.step(actions[-1]).observation
+        episodes.append((np.array(observations), np.array(actions)))
+    return Demos(episodes, Reach.observation_layout, Reach.action_layout, rate=10.0)
