@@ -7,7 +7,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-reference lint bench clean
+.PHONY: demo test test-reference lint bench paper clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -26,6 +26,10 @@ lint: .venv/.dev
 
 bench: .venv/.bench
 	$(BIN)/python benchmarks/latency.py --output docs/results
+
+paper: .venv/.dev  # hours of work the first time; goes on where it stopped
+	$(BIN)/closedform paper pusht
+	$(BIN)/closedform paper tuning
 
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.exit("closedform needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else 0'

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from closedform.policies.policy import Policy
+from closedform.policies.policy import NEGLIGIBLE, Generated, Policy
 from closedform.retrieval.store import Store
 
 
@@ -22,12 +22,15 @@ class LeftOut:
         distances: (m,), to the other episodes.
         differences: (m, n, H, D), samples less what was done, in actions normalised to about [-1, 1]; H is the
             common length. Not a number beyond the end of the episode.
+        departures: (m, n), how far each sample is from the nearest demonstrated chunk that it is made of, the root mean
+            square over its numbers; 0 where it repeats one.
     """
 
     episode: int
     steps: np.ndarray
     distances: np.ndarray
     differences: np.ndarray
+    departures: np.ndarray
 
     @property
     def rms_error(self) -> float:
@@ -64,13 +67,24 @@ def leave_one_out(
         steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))
         rest = store.remove(int(store.episode_ids[index]))
         windows = windows_at(policy, index, steps)
-        made = policy._generate(rest, windows, n_samples, np.random.default_rng(seed), np.empty(0), explain=False)
+        made = policy._generate(rest, windows, n_samples, np.random.default_rng(seed), np.empty(0), explain=True)
         chunks = policy._to_robot(rest, windows, made)[:, :, :horizon]
         differences = np.full((*chunks.shape[:3], store.spec.encoding.width), np.nan)
         for i, step in enumerate(steps):
             done = store.spec.encoding.encode(episode.actions[step : step + horizon])
             differences[i, :, : len(done)] = store.spec.encoding.encode(chunks[i])[:, : len(done)] - done
-        yield LeftOut(int(index), steps, made.distances, differences * store.scaling.scale[world])
+        departures = np.array([_departures(rest, made, i) for i in range(len(steps))])
+        yield LeftOut(int(index), steps, made.distances, differences * store.scaling.scale[world], departures)
+
+
+def _departures(store: Store, made: Generated, i: int) -> np.ndarray:
+    """(n,), for the samples of the i-th window."""
+    found = []
+    for chunk, weights in zip(made.chunks[i], made.weights[i], strict=True):
+        used = made.rows[i, weights > NEGLIGIBLE]
+        away = store.normalised_chunks(used, made.frames[i]) - chunk
+        found.append(np.sqrt(np.mean(away * away, axis=1).min()))
+    return np.array(found)
 
 
 def windows_at(policy: Policy[Any], episode: int, steps: np.ndarray) -> np.ndarray:

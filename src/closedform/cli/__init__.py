@@ -14,8 +14,8 @@ import tyro
 
 from closedform import ClosedFormError, __version__
 from closedform.cli.data import Convert, Data, Inspect
-from closedform.cli.evaluation import Compare, Eval, Report
-from closedform.cli.policy import Explain, Fit, Info
+from closedform.cli.evaluation import Compare, Eval, Paper, Report
+from closedform.cli.policy import Explain, Fit, Info, Tune
 
 COMMANDS: dict[str, Any] = {
     "compare": Compare,
@@ -26,7 +26,9 @@ COMMANDS: dict[str, Any] = {
     "fit": Fit,
     "info": Info,
     "inspect": Inspect,
+    "paper": Paper,
     "report": Report,
+    "tune": Tune,
 }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -88,13 +90,7 @@ class Inspect(Reading):
         from closedform.analysis.health import examine
 
         demos = self.read(self.demos, finite=False)
-        with tqdm(total=100, bar_format="{desc:45} {bar} {percentage:3.0f}%", leave=False, disable=None) as bar:
-
-            def say(what: str, share: float) -> None:
-                bar.set_description_str(what)
-                bar.n = round(100 * share)
-                bar.refresh()
-
+        with progress_bar() as say:
             health = examine(demos, progress=say)
         if self.json:
             print(json.dumps(health.to_json(), indent=2))
@@ -153,6 +149,19 @@ class Data:
             raise ConfigError(f"closedform data {self.action}: expected the name of a dataset, found none")
         path = get_dataset(find_dataset(self.name)) if self.action == "get" else dataset_path(self.name)
         print(json.dumps({"name": self.name, "path": str(path)}) if self.json else path)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, float], None]]:
+    """A progress bar that is told what is being done and the share that is done."""
+    with tqdm(total=100, bar_format="{desc:45} {bar} {percentage:3.0f}%", leave=False, disable=None) as bar:
+
+        def say(what: str, share: float) -> None:
+            bar.set_description_str(what)
+            bar.n = round(100 * share)
+            bar.refresh()
+
+        yield say
 
 
 def _print_health(health: Any) -> None:

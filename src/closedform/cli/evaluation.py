@@ -1,12 +1,13 @@
-"""Commands that run policies: `eval`, `compare` and `report`."""
+"""Commands that run policies: `eval`, `compare`, `report` and `paper`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tyro.conf import Positional
 
@@ -105,6 +106,29 @@ class Report:
             raise ConfigError("expected results files of different names, found the same name twice")
         write_report(all_results, self.output)
         print(f"report: {self.output}")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Makes the paper's tables and figures, and studies of our own; stops and goes on as you like."""
+
+    study: Positional[Literal["pusht", "tuning"]]
+    """Which."""
+    output: Output = Path("docs/results")
+    """Folder for tables and figures, one inside it for each study."""
+    work: Path = Path("outputs/paper")
+    """Folder for the results of single evaluations, which are not run again."""
+    workers: int | None = None
+    """Processes that run episodes, by default one for each core."""
+
+    def run(self) -> None:
+        """Runs what is missing and writes the study."""
+        from closedform.evaluation.studies.runner import Runner
+
+        module = import_module(f"closedform.evaluation.studies.{self.study}")
+        runner = Runner(self.study, self.output / self.study, self.work / self.study, self.workers)
+        module.run(runner)
+        print(f"study: {runner.output / 'README.md'}")
 
 
 def print_results(all_results: Sequence[dict[str, Any]], names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Commands on policies: `fit`, `explain` and `info`."""
+"""Commands on policies: `fit`, `tune`, `explain` and `info`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from closedform import Demos, Policy, load_demos, load_policy
-from closedform.cli.data import Reading
+from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy
+from closedform.cli.data import Reading, progress_bar
 from closedform.errors import ConfigError
-from closedform.policies.choice import make_policy
+from closedform.policies.choice import make_policy, write_config
 
 Output = Annotated[Path, arg(aliases=["-o"])]
 
@@ -54,6 +54,35 @@ class Fit(Reading, Choosing):
         took = 1e3 * (time.perf_counter() - start)
         policy.save(self.output)
         print(f"{policy} made in {took:.0f} ms: {self.output}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tune(Reading):
+    """Chooses parameters from the demonstrations alone, by predicting each episode from the others."""
+
+    demos: Positional[str]
+    """A path, or the name of a dataset (`closedform data list`)."""
+    preset: Literal["default", "paper"] = "default"
+    """Where to begin; parameters that are not tuned stay as they are there."""
+    output: Output = Path("tuned.json")
+    """The parameter file to write, which `eval`, `fit` and `explain` take as --policy."""
+
+    def run(self) -> None:
+        """Tries configurations, prints what changed and writes the file."""
+        from closedform.analysis.tune import GRID, tune
+
+        demos = self.read(self.demos)
+        with progress_bar() as say:
+            tuning = tune(demos, ClosedFormConfig.preset(self.preset), progress=say)
+        best, start = tuning.best, tuning.start
+        for name in GRID:
+            before, after = getattr(start.config, name), getattr(best.config, name)
+            print(f"{name:16} {after}{'' if before == after else f'   (was {before})'}")
+        print(f"error of left-out episodes {start.error:.4f} -> {best.error:.4f}, {len(tuning.trials)} tried")
+        write_config(
+            best.config, ClosedFormPolicy, self.output, tuned_on=self.demos, error=best.error, error_before=start.error
+        )
+        print(f"parameters: {self.output}")
 
 
 @dataclass(frozen=True, kw_only=True)

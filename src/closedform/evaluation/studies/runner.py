@@ -1,0 +1,84 @@
+"""What all studies share: evaluations that are kept, tables as CSV, and figures that say how they were made."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from closedform.evaluation import provenance
+from closedform.evaluation.study import Study
+from closedform.figures import QUIET, png
+
+FIGURES = ("score", "score_low", "score_high", "success", "success_low", "success_high", "plan_p50_ms", "plan_p99_ms")
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs evaluations once and writes what came out.
+
+    Attributes:
+        name: of the study, as in `closedform paper NAME`.
+        output: folder for tables and figures.
+        work: folder for results files; those that are there are not run again.
+        workers: processes.
+    """
+
+    name: str
+    output: Path
+    work: Path
+    workers: int | None = None
+
+    @property
+    def command(self) -> str:
+        """What makes the study again."""
+        return f"closedform paper {self.name}"
+
+    def evaluate(self, key: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+        """The results of `Study.make(*arguments, **options)`, from the work folder where they are there."""
+        return Study.make(*arguments, **options).run(self.work / f"{key}.json", self.workers, name=key)
+
+    def write_csv(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Writes a table, with one line of comment that says what made it."""
+        self.output.mkdir(parents=True, exist_ok=True)
+        with (self.output / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def write_figure(self, name: str, figure: Any) -> None:
+        """Writes a figure with the command that made it below."""
+        self.output.mkdir(parents=True, exist_ok=True)
+        note = f"{self.command} · data: {name}.csv · commit {provenance.commit() or 'unknown'}"
+        figure.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color=QUIET)
+        (self.output / f"{name}.png").write_bytes(png(figure))
+
+    def write_origin(self, **facts: Any) -> None:
+        """Writes what made the study."""
+        self.output.mkdir(parents=True, exist_ok=True)
+        origin = {
+            "command": self.command,
+            "commit": provenance.commit(),
+            "date": provenance.now(),
+            "versions": provenance.versions(),
+            "machine": provenance.machine(),
+            **facts,
+        }
+        (self.output / "origin.json").write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
+
+
+def figures_of(results: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a table's row."""
+    score, success, latency = results["score"], results["success"], results["latency_ms"]
+    values = (score["mean"], *score["ci95"], success["mean"], *success["ci95"], latency["p50"], latency["p99"])
+    rounded = {name: round(value, 4) for name, value in zip(FIGURES, values, strict=True)}
+    return {**rounded, "episodes": len(results["episodes"]), "seed": results["seed"]}
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table for a README."""
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
