@@ -1,0 +1,54 @@
+"""Studies: run once, written with data beside each figure."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from closedform import save_demos
+from closedform.evaluation.studies import pusht, tuning
+from closedform.evaluation.studies.runner import Runner, markdown_table
+from closedform.figures import pyplot
+from tests.evaluation.toy import reach_demos
+
+TOY = "tests.evaluation.toy:Reach"
+
+
+def test_evaluations_are_not_run_again(tmp_path):
+    save_demos(reach_demos(), tmp_path / "demos")
+    runner = Runner("toy", tmp_path / "out", tmp_path / "work", 1)
+    arguments = ("a", TOY, str(tmp_path / "demos"), "default")
+    first = runner.evaluate(*arguments, n_episodes=2)
+    assert runner.evaluate(*arguments, n_episodes=2) == first  # with the same latencies and date
+
+
+def test_figures_and_tables_say_how_they_were_made(tmp_path):
+    runner = Runner("toy", tmp_path / "out", tmp_path / "work", 1)
+    assert runner.command == "closedform paper toy"
+    runner.write_csv("numbers", [{"x": 1, "y": 0.5}, {"x": 2, "y": 0.25}])
+    figure, axis = pyplot().subplots()
+    axis.plot([1, 2], [0.5, 0.25])
+    runner.write_figure("numbers", figure)
+    runner.write_origin(extra=1)
+    with (tmp_path / "out" / "numbers.csv").open() as file:
+        assert list(csv.DictReader(file)) == [{"x": "1", "y": "0.5"}, {"x": "2", "y": "0.25"}]
+    assert (tmp_path / "out" / "numbers.png").stat().st_size > 1000
+    assert json.loads((tmp_path / "out" / "origin.json").read_text())["command"] == "closedform paper toy"
+    assert markdown_table(["a", "b"], [["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |"
+
+
+def test_the_push_t_study_covers_what_the_paper_shows():
+    assert {key for key, *_ in pusht.BENCHMARK} >= {"paper", "1nn_8", "1nn_12", "default"}
+    assert set(pusht.SWEEPS) == {"bandwidth", "tau", "n_neighbors", "n_diffusion_steps"}
+    keys = [key for key, *_ in (*pusht.BENCHMARK, *pusht.ABLATION)]
+    assert len(set(keys)) == len(keys)
+
+
+def test_rank_correlation_is_spearmans():
+    rows = [{"prediction_error": e, "score": s} for e, s in 4 * ((1, 0.9), (2, 0.7), (3, 0.8), (4, 0.1), (5, 0.1))]
+    rho, low, high = tuning._correlation(rows, "score")
+    # Ranks 5 4 3 2 1 of goodness against 5 3 4 1.5 1.5.
+    expected = np.corrcoef([5, 4, 3, 2, 1], [5, 3, 4, 1.5, 1.5])[0, 1]
+    assert rho == pytest.approx(expected) and low <= rho <= high
+    assert len({tuple(c.items()) for c in tuning._configurations()}) >= 30
