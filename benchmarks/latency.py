@@ -15,21 +15,19 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 import argparse
 import json
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from closedform import ClosedFormPolicy, Demos, load_demos
+from closedform import ClosedFormPolicy, Demos, load_demos, provenance
 from peers.direct_jax import DirectJax
 
 TARGETS = {
@@ -84,7 +82,9 @@ def main() -> None:
         "n_windows": paper.n_windows,
         "parameters": asdict(paper.config),
         "targets": TARGETS,
-        "machine": machine(),
+        "machine": {**provenance.machine(), "cores_used": 1},
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
         "command": "make bench",
     }
     facts["kernel_p50_ms"] = facts["latency_ms"]["kernel"]["p50"]
@@ -177,24 +177,6 @@ def first_plan_s(policy: ClosedFormPolicy) -> float:
 
         run()
         return median_time(5, run)
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    processor = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        processor = lines[0].split(":", 1)[1].strip() if lines else processor
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    changed = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True, check=False).stdout
-    return {
-        "processor": processor,
-        "cores_used": 1,
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("closedform", "numpy", "numba", "jax")},
-        "commit": commit.strip() + (" with changes" if changed.strip() else ""),
-    }
 
 
 def print_table(facts: dict[str, Any]) -> None:

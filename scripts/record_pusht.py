@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from closedform import ClosedFormPolicy, load_demos
-from closedform.evaluation.provenance import n_cores
 from closedform.evaluation.pusht import PushT
+from closedform.provenance import n_cores
 
 LOW, HIGH = (50, 50, 100, 100, -np.pi), (450, 450, 400, 400, np.pi)
 TARGET = Path(__file__).parent.parent / "src" / "closedform" / "assets" / "pusht_embedded.npz"

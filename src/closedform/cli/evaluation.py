@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
+from closedform.cli.data import progress_bar
 from closedform.cli.policy import Choosing, Output
 from closedform.errors import ConfigError
 from closedform.evaluation.results import compare, read_results
@@ -104,7 +105,8 @@ class Report:
         all_results = {path.stem: read_results(path) for path in self.results}
         if len(all_results) < len(self.results):
             raise ConfigError("expected results files of different names, found the same name twice")
-        write_report(all_results, self.output)
+        with progress_bar() as say:
+            write_report(all_results, self.output, progress=say)
         print(f"report: {self.output}")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ details { margin: .6rem 0; } summary { cursor: pointer; } pre { overflow-x: auto
 """
 
 
-def write_report(all_results: Mapping[str, dict[str, Any]], path: Path) -> None:
+def write_report(
+    all_results: Mapping[str, dict[str, Any]], path: Path, *, progress: Callable[[str, float], object] | None = None
+) -> None:
     """Writes one self-contained HTML file.
 
     Chosen rollouts are run again to be filmed and explained, which gives the same episodes.
@@ -36,15 +39,14 @@ def write_report(all_results: Mapping[str, dict[str, Any]], path: Path) -> None:
     Args:
         all_results: results by the names to give them; the first is what others are compared with.
         path: the file.
+        progress: is told what is being done and the share that is done.
     """
+    say = progress or (lambda what, share: None)
     title = f"{', '.join(dict.fromkeys(results['env'] for results in all_results.values()))}: {', '.join(all_results)}"
-    parts = [
-        f"<h1>{html.escape(title)}</h1>",
-        _table(all_results),
-        _comparisons(all_results),
-        _figures(all_results),
-        *(_section(name, results) for name, results in all_results.items()),
-    ]
+    parts = [f"<h1>{html.escape(title)}</h1>", _table(all_results), _comparisons(all_results), _figures(all_results)]
+    for i, (name, results) in enumerate(all_results.items()):
+        share = partial(_share, say, name, i, len(all_results))
+        parts.append(_section(name, results, share))
     path.parent.mkdir(parents=True, exist_ok=True)
     page = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title><style>{PAGE_STYLE}{STYLE}</style>
@@ -141,7 +143,11 @@ def _figures(all_results: Mapping[str, dict[str, Any]]) -> str:
     return f'<h2>Figures</h2><img alt="scores, successes, distances" src="{embedded(png(figure), "image/png")}">'
 
 
-def _section(name: str, results: dict[str, Any]) -> str:
+def _share(say: Callable[[str, float], object], name: str, place: int, n_places: int, what: str, share: float) -> None:
+    say(f"{name}: {what}", (place + share) / n_places)
+
+
+def _section(name: str, results: dict[str, Any], say: Callable[[str, float], object]) -> str:
     """One policy: rollouts, failures and how it was made."""
     parts = [f"<h2>{html.escape(name)}</h2>"]
     failures = sorted((row for row in results["episodes"] if not row["success"]), key=lambda row: row["score"])
@@ -149,7 +155,10 @@ def _section(name: str, results: dict[str, Any]) -> str:
         study = Study.of(results)
         environment = make_environment(results["env"])
         parts += ["<h3>Worst, median and best</h3>"]
-        parts += [_rollout(study, environment, row) for row in spread(results["episodes"], 3)]
+        for i, row in enumerate(spread(results["episodes"], 3)):
+            say(f"filming seed {row['seed']}", i / 6)
+            parts += [_rollout(study, environment, row)]
+        say("looking at failures", 0.5)
         parts += [_failures(study, environment, failures, len(results["episodes"]))]
     except ClosedFormError as error:
         parts += [f'<p class="note">Rollouts could not be run again: {html.escape(str(error))}</p>']

@@ -11,13 +11,13 @@ from typing import Any
 
 from tqdm import tqdm
 
+from closedform import provenance
 from closedform.demos.catalogue import CATALOGUE
 from closedform.demos.demos import Demos
 from closedform.demos.formats.common import crc32
 from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
 from closedform.errors import ConfigError, LoadError
-from closedform.evaluation import provenance
 from closedform.evaluation.environment import Environment, check_fit, make_environment
 from closedform.evaluation.evaluate import evaluate
 from closedform.evaluation.results import read_results, summarise, write_results

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +21,7 @@ from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
 from closedform.policies.policy import Generated, Policy
 from closedform.policies.randomness import Seed, generator
+from closedform.provenance import n_cores
 from closedform.retrieval.index import ExactIndex
 from closedform.retrieval.store import Store
 
@@ -171,7 +171,7 @@ class ClosedFormPolicy(Policy[ClosedFormConfig]):
                 made.weights[part],
             )
 
-        n_threads = min(_n_cores(), len(queries) // BATCH_PER_THREAD)
+        n_threads = min(n_cores(), len(queries) // BATCH_PER_THREAD)
         if n_threads < 2 or not plan_batch.overloads:  # compiling in several threads at once would only take longer
             with kernels.announced(plan_batch):
                 run(slice(None))
@@ -224,7 +224,3 @@ def _empty(n_plans: int, n_samples: int, size: int, k: int) -> Generated:
         rows=np.full((n_plans, k), -1),
         weights=np.zeros((n_plans, n_samples, k)),
     )
-
-
-def _n_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from closedform.evaluation import provenance
+from closedform import provenance
 from closedform.evaluation.study import Study
 from closedform.figures import QUIET, png
 
