@@ -29,6 +29,11 @@ def pytest_configure(config):
             path.unlink()
 
 
+slow_on_the_reference = pytest.mark.skipif(
+    os.environ.get("CLOSEDFORM_DISABLE_KERNELS") == "1", reason="takes minutes on the reference mathematics"
+)
+
+
 @pytest.fixture(scope="session")
 def pusht() -> Demos:
     """The real Push-T demonstrations."""

@@ -21,13 +21,13 @@ def policy():
 
 @pytest.fixture(scope="module")
 def familiarity(policy):
-    return measure_familiarity(policy)
+    return measure_familiarity(policy, n_windows=40)
 
 
 @pytest.mark.parametrize("frames", ["auto", "world", "block", "block.position"])
 def test_the_plan_is_the_average_of_the_chunks_shown(frames):
     policy = ClosedFormPolicy(planar_demos(np.random.default_rng(0), n_episodes=12), bandwidth=0.8, frames=frames)
-    shown = explain(policy, [0.4, 0.1, 0.2, 0.0, 0.3], measure_familiarity(policy), seed=3)
+    shown = explain(policy, [0.4, 0.1, 0.2, 0.0, 0.3], measure_familiarity(policy, n_windows=40), seed=3)
     average = np.tensordot(shown.plan.weights, shown.carried, 1)
     assert average == pytest.approx(shown.plan.actions, abs=1e-5)
     assert len(shown.plan.weights) > 1
@@ -53,7 +53,7 @@ def test_the_nearest_are_of_different_episodes_and_sorted(policy, familiarity):
 
 def test_a_step_of_a_rollout_is_explained_with_what_the_agent_remembers():
     policy = ClosedFormPolicy(reach_demos())
-    familiarity = measure_familiarity(policy)
+    familiarity = measure_familiarity(policy, n_windows=40)
     shown = explain_rollout(Reach(), policy, familiarity, seed=4, step=3)
     environment, agent = Reach(), policy.agent(seed=4)
     observation = environment.reset(4)
@@ -67,7 +67,7 @@ def test_a_step_of_a_rollout_is_explained_with_what_the_agent_remembers():
 
 def test_policies_without_diffusion_have_no_samples_to_show():
     policy = NearestNeighborPolicy(planar_demos(np.random.default_rng(0)))
-    shown = explain(policy, [0.4, 0.1, 0.2, 0.0, 0.3], measure_familiarity(policy))
+    shown = explain(policy, [0.4, 0.1, 0.2, 0.0, 0.3], measure_familiarity(policy, n_windows=40))
     assert shown.levels == () and len(shown.carried) == 1
 
 

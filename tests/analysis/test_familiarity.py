@@ -9,7 +9,7 @@ from closedform import ClosedFormPolicy, Demos
 from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.analysis.leave_one_out import leave_one_out, windows_at
 from closedform.errors import ConfigError, DataError
-from tests.conftest import planar_demos, random_demos
+from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 
 
 def alarm_rate(demos, n_kept, false_alarm_rate):
@@ -26,12 +26,14 @@ def alarm_rate(demos, n_kept, false_alarm_rate):
     return np.mean(alarms)
 
 
+@slow_on_the_reference
 @pytest.mark.parametrize("false_alarm_rate", [0.05, 0.2])
 def test_held_out_demonstrations_raise_as_many_alarms_as_stated(pusht, false_alarm_rate):
     rate = alarm_rate(pusht, 146, false_alarm_rate)
     assert 0.5 * false_alarm_rate < rate < 1.6 * false_alarm_rate  # 60 episodes, whose windows are alike
 
 
+@slow_on_the_reference
 def test_observations_far_outside_raise_an_alarm(pusht):
     policy = ClosedFormPolicy(pusht, n_diffusion_steps=2)
     familiarity = measure_familiarity(policy, 0.001, n_windows=2000)

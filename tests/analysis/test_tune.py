@@ -1,7 +1,6 @@
 """Tuning: finds what the demonstrations ask for, and leaves alone what they do not."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -12,12 +11,9 @@ from closedform.analysis.tune import prediction_errors, tune
 from closedform.cli import main
 from closedform.errors import DataError
 from closedform.policies.choice import make_policy
-from tests.conftest import random_demos
+from tests.conftest import random_demos, slow_on_the_reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::closedform.ClosedFormWarning")
-slow_on_the_reference = pytest.mark.skipif(
-    os.environ.get("CLOSEDFORM_DISABLE_KERNELS") == "1", reason="minutes on the reference"
-)
 
 
 def swings(n_episodes=12, n_steps=40):

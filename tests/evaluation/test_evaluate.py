@@ -19,7 +19,7 @@ from closedform.evaluation.evaluate import EvaluationError, evaluate
 from closedform.evaluation.results import read_results
 from closedform.evaluation.rollout import roll_out
 from closedform.evaluation.study import Study
-from tests.conftest import random_demos
+from tests.conftest import random_demos, slow_on_the_reference
 from tests.evaluation.toy import Reach, reach_demos
 
 TOY = "tests.evaluation.toy"
@@ -216,7 +216,7 @@ def test_eval_fit_and_compare_on_the_command_line(tmp_path, capsys, monkeypatch)
     assert comparison["n"] == 4 and comparison["wins"] + comparison["ties"] + comparison["losses"] == 4
 
 
-@pytest.mark.skipif(os.environ.get("CLOSEDFORM_DISABLE_KERNELS") == "1", reason="minutes on the reference")
+@slow_on_the_reference
 def test_the_default_on_the_embedded_demonstrations_solves_push_t():
     study = Study.make("pusht", "pusht-embedded", "default", seed=7000, n_episodes=24)
     results = study.run()

@@ -1,0 +1,91 @@
+"""What a network is trained on: windows of demonstrations as tensors, and the normalisation that goes with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from closedform.demos.demos import Demos
+from closedform.demos.layout import Layout
+from closedform.neural.config import NeuralConfig
+from closedform.retrieval.feature_map import GeometricFeatures
+from closedform.retrieval.store import Store, StoreSpec
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """How observations and actions become what a network sees.
+
+    Observations are encoded (angles and rotations as unit vectors), a window's one after the other, and become
+    (lifted - feature_offset) * feature_scale; actions are encoded and become (encoded - action_offset) * action_scale.
+
+    Attributes:
+        feature_offset, feature_scale: (D_z,)
+        action_offset, action_scale: (D,)
+        mean, covariance: (D_z,) and (D_z, D_z), of the features that the network was trained on.
+    """
+
+    feature_offset: np.ndarray
+    feature_scale: np.ndarray
+    action_offset: np.ndarray
+    action_scale: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Windows of demonstrations, normalised.
+
+    Attributes:
+        observation_layout, action_layout: of the demonstrations.
+        features: (n, D_z), float32.
+        chunks: (n, N_a, D), float32, in about [-1, 1].
+        normalisation: how they were made.
+    """
+
+    observation_layout: Layout
+    action_layout: Layout
+    features: np.ndarray
+    chunks: np.ndarray
+    normalisation: Normalisation
+
+
+def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = None) -> TrainingData:
+    """Cuts demonstrations into windows and normalises them.
+
+    Args:
+        demos: the demonstrations.
+        config: how long windows are.
+        keep: (n_steps,), whether the window that begins at each step is to be used; by default all are.
+    """
+    spec = StoreSpec(
+        observation_layout=demos.observation_layout,
+        action_layout=demos.action_layout,
+        feature_map=GeometricFeatures(demos.observation_layout),
+        n_obs_steps=config.n_obs_steps,
+        n_action_steps=config.n_action_steps,
+        padding=True,  # every step begins a window
+        frames="world",
+        index="exact",
+        regularization=1e-4,
+    )
+    store = Store.build(spec, demos.episodes, np.arange(len(demos)))
+    rows = np.arange(len(store)) if keep is None else np.flatnonzero(keep)
+    features = store.index.rows()[rows]
+    chunks = store.normalised_chunks(rows, 0).reshape(len(rows), config.n_action_steps, -1)
+    return TrainingData(
+        observation_layout=demos.observation_layout,
+        action_layout=demos.action_layout,
+        features=features.astype(np.float32),
+        chunks=chunks.astype(np.float32),
+        normalisation=Normalisation(
+            feature_offset=store.feature_offset,
+            feature_scale=store.feature_scale,
+            action_offset=store.scaling.offset[0],
+            action_scale=store.scaling.scale[0],
+            mean=features.mean(0),
+            covariance=np.cov(features, rowvar=False),
+        ),
+    )

@@ -1,0 +1,217 @@
+"""Training: DDPM with epsilon prediction, exactly resumable, captured as one graph on a GPU."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import functional as F
+
+from closedform.errors import LoadError
+from closedform.neural.config import NeuralConfig, TrainingConfig
+from closedform.neural.data import TrainingData
+from closedform.neural.dit import DiT
+
+LOSS_MEMORY = 0.99  # how slowly the loss that is shown follows
+
+
+class Trainer:
+    """A network on its way.
+
+    All weights are one vector, the network's own being views of it; so are the two moments of AdamW and the moving
+    average, and a checkpoint is five vectors. On a GPU a whole step (batch, noise, forward, backward, optimiser, moving
+    average) is compiled, captured once and replayed, since launching its kernels one by one takes ten times longer than
+    running them.
+
+    Args:
+        data: what to train on.
+        network: the network's parameters.
+        training: how to train it.
+        device: `cpu`, `cuda` or another that torch knows.
+    """
+
+    def __init__(self, data: TrainingData, network: NeuralConfig, training: TrainingConfig, device: str = "cpu"):
+        self.data, self.network, self.training = data, network, training
+        self.device = torch.device(device)
+        torch.manual_seed(training.seed)
+        self.model = DiT(network, data.features.shape[1], data.chunks.shape[2]).to(self.device)
+        self._features = torch.as_tensor(data.features, device=self.device)
+        self._chunks = torch.as_tensor(data.chunks, device=self.device)
+        process = network.make_process()
+        levels = range(network.n_diffusion_steps + 1)
+        self._gains = torch.tensor([process.gain(s) for s in levels], device=self.device, dtype=torch.float32)
+        self._noises = torch.tensor([process.noise(s) for s in levels], device=self.device, dtype=torch.float32)
+        self._random = torch.Generator(self.device)
+        self._random.manual_seed(training.seed)
+
+        self.weights = torch.cat([p.detach().reshape(-1) for p in self.model.parameters()]).requires_grad_()
+        self.average = self.weights.detach().clone()
+        self.loss = torch.zeros((), device=self.device)
+        self._step = torch.zeros((), device=self.device, dtype=torch.float32)
+        self._rate = torch.zeros((), device=self.device)
+        captured = self.device.type == "cuda"
+        self._optimiser = torch.optim.AdamW(
+            [self.weights],
+            lr=self._rate,
+            betas=(0.9, 0.99),
+            weight_decay=training.weight_decay,
+            fused=True,
+            **({"capturable": True} if captured else {}),
+        )
+        self._loss_of: Callable[..., Tensor] = torch.compile(self._batch_loss) if captured else self._batch_loss
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @property
+    def step(self) -> int:
+        """Gradient steps done."""
+        return int(self._step.item())
+
+    def run(self, n_steps: int) -> None:
+        """Makes gradient steps, at most to the end."""
+        n_steps = min(n_steps, self.training.n_steps - self.step)
+        if self.device.type != "cuda":
+            for _ in range(n_steps):
+                self._advance()
+            return
+        if self._graph is None:
+            self._capture()
+        assert self._graph is not None
+        for _ in range(n_steps):
+            self._graph.replay()
+        torch.cuda.synchronize()
+
+    def _views(self, vector: Tensor) -> dict[str, Tensor]:
+        """The network's parameters as views of a vector."""
+        views, start = {}, 0
+        for name, parameter in self.model.named_parameters():
+            views[name] = vector[start : start + parameter.numel()].view(parameter.shape)
+            start += parameter.numel()
+        return views
+
+    def _batch_loss(self, weights: Tensor, features: Tensor, chunks: Tensor, level: Tensor, noise: Tensor) -> Tensor:
+        gain, sigma = self._gains[level][:, None, None], self._noises[level][:, None, None]
+        noisy = gain * chunks + sigma * noise
+        predicted = torch.func.functional_call(self.model, self._views(weights), (noisy, level, features))
+        return F.mse_loss(predicted, noise)
+
+    def _advance(self) -> None:
+        """One gradient step, in tensor operations alone."""
+        training, size = self.training, self.training.batch_size
+        rows = torch.randint(len(self._features), (size,), device=self.device, generator=self._random)
+        level = torch.randint(
+            1, self.network.n_diffusion_steps + 1, (size,), device=self.device, generator=self._random
+        )
+        noise = torch.randn(
+            (size, *self._chunks.shape[1:]), device=self.device, generator=self._random, dtype=torch.float32
+        )
+        self._step += 1
+        done = self._step / training.n_steps
+        rising = torch.clamp(self._step / max(training.warm_up, 1), max=1.0)
+        self._rate.copy_(training.learning_rate * rising * 0.5 * (1 + torch.cos(math.pi * done)))
+
+        loss = self._loss_of(self.weights, self._features[rows], self._chunks[rows], level, noise)
+        (self.weights.grad,) = torch.autograd.grad(loss, [self.weights])
+        self._optimiser.step()
+        with torch.no_grad():
+            kept = torch.clamp((1 + self._step) / (10 + self._step), max=training.ema_decay)
+            self.average.lerp_(self.weights, 1 - kept)
+            followed = torch.clamp(1 - 1 / self._step, max=LOSS_MEMORY)
+            self.loss.lerp_(loss.detach(), 1 - followed)
+
+    def _capture(self) -> None:
+        """Records one step as a graph; the steps that warm it up are undone."""
+        before, precision = self.state(), torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")  # products in TF32, sums in float32
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self._advance()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self._random)
+        with torch.cuda.graph(graph):
+            self._advance()
+        torch.set_float32_matmul_precision(precision)
+        self.restore(before)
+        self._graph = graph
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next step depends on, as copies on the CPU."""
+        moments = self._optimiser.state.get(self.weights, {})
+        tensors = {
+            "weights": self.weights.detach(),
+            "average": self.average,
+            "first_moment": moments.get("exp_avg", torch.zeros_like(self.average)),
+            "second_moment": moments.get("exp_avg_sq", torch.zeros_like(self.average)),
+            "step": self._step,
+            "loss": self.loss,
+            "random": self._random.get_state(),
+        }
+        return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Goes back to a state, in place, so that a captured graph stays valid."""
+        with torch.no_grad():
+            self.weights.copy_(state["weights"])
+            self.average.copy_(state["average"])
+            self._step.copy_(state["step"])
+            self.loss.copy_(state["loss"])
+        moments = self._optimiser.state[self.weights]
+        if not moments:
+            moments["step"] = torch.zeros((), device=self.device)
+            moments["exp_avg"], moments["exp_avg_sq"] = torch.zeros_like(self.average), torch.zeros_like(self.average)
+        moments["step"].copy_(state["step"])
+        moments["exp_avg"].copy_(state["first_moment"])
+        moments["exp_avg_sq"].copy_(state["second_moment"])
+        self._random.set_state(state["random"])
+
+    def save(self, folder: Path) -> None:
+        """Writes a checkpoint; the last one is replaced only when the new one is whole."""
+        folder.mkdir(parents=True, exist_ok=True)
+        new = folder / ".training.safetensors.new"
+        save_file(self.state(), new, metadata={"subject": json.dumps(self._subject())})
+        new.replace(folder / "training.safetensors")
+
+    def load(self, folder: Path) -> bool:
+        """Goes on from a checkpoint; says whether there was one."""
+        path = folder / "training.safetensors"
+        if not path.exists():
+            return False
+        try:
+            state = load_file(path)
+            subject = _metadata(path)
+        except (OSError, SafetensorError, ValueError) as error:
+            raise LoadError(f"{path}: expected a whole checkpoint, found {error}") from error
+        for name, value in self._subject().items():
+            if subject.get(name) != value:
+                raise LoadError(
+                    f"{path}: expected a checkpoint of this training, found one with {name} {subject.get(name)} "
+                    f"instead of {value}; choose another folder"
+                )
+        self.restore(state)
+        return True
+
+    def _subject(self) -> dict[str, Any]:
+        """What two trainings must share to be the same one."""
+        return {
+            "network": asdict(self.network),
+            "training": asdict(self.training),
+            "windows": len(self._features),
+            "features": self.data.features.shape[1],
+        }
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        return json.loads((file.metadata() or {}).get("subject", "{}"))
