@@ -36,7 +36,7 @@ class PolicyConfig:
     """Distance between observations: euclidean, global_mahalanobis or local_mahalanobis (the paper's)."""
     n_neighbors: int | None = None
     """k_nn, the neighbourhood of the local metric; None is 2000, or all windows where there are fewer."""
-    regularization: float = 1e-4
+    regularization: float = 1e-3
     """lambda, added to the diagonal of the covariance of features."""
     frames: str = "auto"
     """Frames that chunks are carried over in: world (the paper), auto, or names with commas between them."""

@@ -17,7 +17,7 @@ from closedform.evaluation.video import filmed
 from closedform.figures import COLOURS, QUIET, pyplot
 
 ENV, DEMOS = "pusht", "pusht"
-N_EPISODES, N_SWEEP = 500, 200
+N_EPISODES, N_SWEEP = 500, 150
 NAMES = {"paper": COLOURS[0], "default": COLOURS[1]}
 
 BENCHMARK = (  # key, what it is, policy, settings, what the paper reports
@@ -56,12 +56,16 @@ SWEEPS: dict[str, tuple[float, ...]] = {
     "tau": (0.005, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6),
     "n_neighbors": (10, 50, 200, 500, 1000, 2000, 5000),
     "n_diffusion_steps": (1, 2, 5, 10, 20, 50, 100, 200),
+    "regularization": (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 1e-1),
+    "n_perturbations": (1, 4, 16, 32, 128),
 }
 TITLES = {
     "bandwidth": "bandwidth h √D",
     "tau": "smoothing τ",
     "n_neighbors": "neighbours k",
     "n_diffusion_steps": "diffusion steps S",
+    "regularization": "λ, added to the local covariance",
+    "n_perturbations": "perturbations M",
 }
 
 
@@ -79,7 +83,11 @@ def run(runner: Runner) -> None:
     _write_tables(runner, results, ablation, embedded)
     _draw_rollouts(runner, results)
     _draw_evolution(runner)
-    for names in (("bandwidth", "tau"), ("n_neighbors", "n_diffusion_steps")):
+    for names in (
+        ("bandwidth", "tau"),
+        ("n_neighbors", "n_diffusion_steps"),
+        ("regularization", "n_perturbations"),
+    ):
         _sweep(runner, names)
     runner.write_origin(demonstrations=results["default"]["demos"], seeds=f"100000 to {100000 + N_EPISODES - 1}")
 
@@ -148,6 +156,12 @@ The first rows add one thing after the other to the preset `paper`; the others t
 ![Score against bandwidth and smoothing](bandwidth_tau.png)
 
 ![Score and latency against neighbours and diffusion steps](n_neighbors_n_diffusion_steps.png)
+
+![Score against what the paper does not give](regularization_n_perturbations.png)
+
+The paper gives neither λ nor M. M makes no difference, but λ does: of the values that could be called small, 1e-3
+reproduces the paper's score, smaller ones stay below it and larger ones exceed it, since they tell the metric to ignore
+directions in which neighbours hardly differ. So both presets use 1e-3, chosen on other seeds than those reported here.
 
 The data of each figure is in the CSV file of the same name. Sweeps change one parameter of a preset at a time,
 {N_SWEEP} episodes a point; latencies are those of the compiled planner with a process on every core.
