@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ def main() -> None:
     arguments = parser.parse_args()
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     tried = 0
-    with multiprocessing.get_context("spawn").Pool(n_cores()) as pool:
+    with ProcessPoolExecutor(n_cores(), multiprocessing.get_context("spawn")) as pool:
         while len(kept) < arguments.episodes:
             missing = arguments.episodes - len(kept)
             kept += [episode for episode in pool.map(record, range(tried, tried + missing)) if episode is not None]

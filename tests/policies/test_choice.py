@@ -69,7 +69,7 @@ def test_a_parameter_file_gives_the_policy_it_describes(demos, tmp_path):
 
 def test_a_saved_policy_has_its_own_demonstrations(demos, tmp_path):
     ClosedFormPolicy(demos).save(tmp_path / "policy")
-    assert make_policy(str(tmp_path / "policy"), None).episode_ids == list(range(6))
+    assert repr(make_policy(str(tmp_path / "policy"), None)) == "ClosedFormPolicy(6 episodes, 180 windows)"
     with pytest.raises(ConfigError, match="expected neither, found demonstrations"):
         make_policy(str(tmp_path / "policy"), demos)
     with pytest.raises(ConfigError, match="expected neither, found tau=1"):

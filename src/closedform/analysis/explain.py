@@ -13,9 +13,9 @@ from closedform.errors import ConfigError
 from closedform.evaluation.environment import Environment
 from closedform.policies.agent import Agent
 from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated
 from closedform.policies.neighbourhood import find_neighbourhood
 from closedform.policies.plan import Plan
-from closedform.policies.policy import Generated, Policy
 from closedform.retrieval.frame import frame_axes, out_of_frame, voters
 from closedform.retrieval.store import Store
 
@@ -69,7 +69,7 @@ class Explanation:
 
 
 def explain(
-    policy: Policy[Any], observation: Any, familiarity: Familiarity, *, seed: int = 0, n_samples: int = 16
+    policy: DemonstrationPolicy[Any], observation: Any, familiarity: Familiarity, *, seed: int = 0, n_samples: int = 16
 ) -> Explanation:
     """Explains the plan for one observation (D_o,).
 
@@ -80,12 +80,12 @@ def explain(
         seed: of the plan and the samples.
         n_samples: how many samples show the diffusion.
     """
-    return _explain(policy.agent(seed=seed), observation, familiarity, seed, n_samples)
+    return _explain(policy, policy.agent(seed=seed), observation, familiarity, seed, n_samples)
 
 
 def explain_rollout(
     environment: Environment,
-    policy: Policy[Any],
+    policy: DemonstrationPolicy[Any],
     familiarity: Familiarity,
     *,
     seed: int,
@@ -96,7 +96,7 @@ def explain_rollout(
     agent, observation = policy.agent(seed=seed), environment.reset(seed)
     for t in range(environment.max_steps):
         if t >= step and agent.plans_next:
-            return _explain(agent, observation, familiarity, seed, n_samples)
+            return _explain(policy, agent, observation, familiarity, seed, n_samples)
         observation, _, _, done = environment.step(agent.act(observation))
         if done:
             raise ConfigError(
@@ -105,8 +105,16 @@ def explain_rollout(
     raise ConfigError(f"an episode has {environment.max_steps} steps: expected an earlier step than {step}")
 
 
-def _explain(agent: Agent, observation: Any, familiarity: Familiarity, seed: int, n_samples: int) -> Explanation:
-    policy, penalty = agent.policy, agent.penalty()
+def _explain(
+    policy: DemonstrationPolicy[Any],
+    agent: Agent,
+    observation: Any,
+    familiarity: Familiarity,
+    seed: int,
+    n_samples: int,
+) -> Explanation:
+    remembered = agent.memory.penalty(policy._store)
+    penalty = lambda store: remembered  # noqa: E731 - as it is now, before the plan is remembered too
     plan = agent.plan(observation)
     store, window = policy._store, agent.window
     query = store.features_of(window[None])[0]

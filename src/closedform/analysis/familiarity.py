@@ -10,8 +10,8 @@ import numpy as np
 
 from closedform.analysis.leave_one_out import leave_one_out
 from closedform.errors import ConfigError, DataError
+from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
-from closedform.policies.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ class Familiarity:
         return float(np.searchsorted(self.distances, distance) / len(self.distances))
 
 
-def measure_familiarity(policy: Policy[Any], false_alarm_rate: float = 0.01, *, n_windows: int = 2000) -> Familiarity:
+def measure_familiarity(
+    policy: DemonstrationPolicy[Any], false_alarm_rate: float = 0.01, *, n_windows: int = 2000
+) -> Familiarity:
     """Leaves out one episode after the other; about a second for 200 episodes.
 
     Args:

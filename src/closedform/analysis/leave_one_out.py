@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from closedform.policies.policy import NEGLIGIBLE, Generated, Policy
+from closedform.policies.demonstration_policy import NEGLIGIBLE, DemonstrationPolicy, Generated
 from closedform.retrieval.store import Store
 
 
@@ -39,7 +39,7 @@ class LeftOut:
 
 
 def leave_one_out(
-    policy: Policy[Any],
+    policy: DemonstrationPolicy[Any],
     *,
     episodes: Sequence[int] | None = None,
     n_windows: int = 10,
@@ -87,7 +87,7 @@ def _departures(store: Store, made: Generated, i: int) -> np.ndarray:
     return np.array(found)
 
 
-def windows_at(policy: Policy[Any], episode: int, steps: np.ndarray) -> np.ndarray:
+def windows_at(policy: DemonstrationPolicy[Any], episode: int, steps: np.ndarray) -> np.ndarray:
     """Windows of observations (m, N_o, D_o) that end at some steps of an episode; its first one is repeated."""
     store: Store = policy._store
     history = np.arange(policy.config.n_obs_steps) - policy.config.n_obs_steps + 1

@@ -15,6 +15,7 @@ import tyro
 from closedform import ClosedFormError, __version__
 from closedform.cli.data import Convert, Data, Inspect
 from closedform.cli.evaluation import Compare, Eval, Paper, Report
+from closedform.cli.neural import Train
 from closedform.cli.policy import Explain, Fit, Info, Tune
 
 COMMANDS: dict[str, Any] = {
@@ -28,6 +29,7 @@ COMMANDS: dict[str, Any] = {
     "inspect": Inspect,
     "paper": Paper,
     "report": Report,
+    "train": Train,
     "tune": Tune,
 }
 

@@ -14,6 +14,7 @@ from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_d
 from closedform.cli.data import Reading, progress_bar
 from closedform.errors import ConfigError
 from closedform.policies.choice import make_policy, write_config
+from closedform.policies.demonstration_policy import DemonstrationPolicy
 
 Output = Annotated[Path, arg(aliases=["-o"])]
 
@@ -124,6 +125,11 @@ class Explain(Choosing):
         policy = self.make(demos)
         if environment:
             check_fit(environment, policy, f"the policy {self.policy!r}")
+        if not isinstance(policy, DemonstrationPolicy):
+            raise ConfigError(
+                f"{self.policy}: expected a policy made of demonstrations, which can be explained, found a "
+                f"{type(policy).__name__}"
+            )
         familiarity = measure_familiarity(policy, self.false_alarm_rate)
         if self.observation is not None:
             explanation = explain(policy, self.observation, familiarity, seed=self.seed)
@@ -164,10 +170,14 @@ class Info:
     def run(self) -> None:
         """Prints the policy's class, demonstrations, layouts and parameters."""
         policy = load_policy(self.folder)
-        facts = {
+        made_of = (
+            {"episodes": len(policy.episode_ids), "windows": policy.n_windows}
+            if isinstance(policy, DemonstrationPolicy)
+            else {"weights": policy.n_weights}
+        )
+        facts: dict[str, Any] = {
             "policy": type(policy).__name__,
-            "episodes": len(policy.episode_ids),
-            "windows": policy.n_windows,
+            **made_of,
             "observation_layout": policy.observation_layout.to_json(),
             "action_layout": policy.action_layout.to_json(),
             "parameters": asdict(policy.config),
@@ -175,7 +185,7 @@ class Info:
         if self.json:
             print(json.dumps(facts, indent=2))
             return
-        print(f"{facts['policy']} of {facts['episodes']} episodes, {facts['windows']} windows")
+        print(f"{facts['policy']} of {', '.join(f'{count} {name}' for name, count in made_of.items())}")
         for name in ("observation_layout", "action_layout"):
             entries = [f"{e['body'] or '-'} {e['kind']} ({e['size']})" for e in facts[name]]
             print(f"{name.replace('_', ' ')}: {', '.join(entries)}")

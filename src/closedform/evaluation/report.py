@@ -18,6 +18,7 @@ from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.study import Study
 from closedform.evaluation.video import encode, filmed, spread
 from closedform.figures import ACCENT, COLOURS, INK, PAGE_STYLE, QUIET, embedded, png, pyplot
+from closedform.policies.demonstration_policy import DemonstrationPolicy
 
 N_STILLS = 6  # pictures in a filmstrip
 MOST_PICTURED = 4  # failures with a picture; all are listed
@@ -213,7 +214,9 @@ def _failures(study: Study, environment: Environment, failures: list[dict[str, A
 
     if not failures:
         return "<h3>Failures</h3><p>None.</p>"
-    familiarity = measure_familiarity(study.policy) if len(study.policy.episode_ids) > 1 else None
+    policy, familiarity = study.policy, None
+    if isinstance(policy, DemonstrationPolicy) and len(policy.episode_ids) > 1:
+        familiarity = measure_familiarity(policy)
     rows = []
     for row in failures:
         far = row["distance"]["max"]
@@ -263,6 +266,7 @@ def _failure_picture(study: Study, environment: Environment, seed: int) -> str:
         axis.plot(*made[-60:].T, color=QUIET, linewidth=0.8)
         axis.plot(*plan.actions[:, list(planar)].T, color=INK, marker=".", markersize=4)
         for episode, step in list(dict.fromkeys(zip(plan.episodes.tolist(), plan.steps.tolist(), strict=True)))[:3]:
+            assert isinstance(study.policy, DemonstrationPolicy)  # other plans name no demonstrations
             shown = study.policy.episodes[study.policy.episode_ids.index(episode)].actions[step:, list(planar)][:24]
             axis.plot(*shown.T, color=COLOURS[0], linewidth=1.5, alpha=0.7)
         axis.set(xlim=environment.extent[:2], ylim=environment.extent[2:])

@@ -49,7 +49,8 @@ class Rollout:
     @property
     def most_repeated(self) -> int:
         """How many plans were led by the same stretch of a demonstration, for the stretch that led most."""
-        led = Counter((int(p.episodes[0]), int(p.steps[0]) // self.n_execute) for _, p in self.plans)
+        plans = (plan for _, plan in self.plans if len(plan.episodes))
+        led = Counter((int(p.episodes[0]), int(p.steps[0]) // self.n_execute) for p in plans)
         return max(led.values(), default=0)
 
     def demonstrations(self, n: int = 3) -> list[tuple[int, float]]:

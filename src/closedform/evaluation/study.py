@@ -22,6 +22,7 @@ from closedform.evaluation.environment import Environment, check_fit, make_envir
 from closedform.evaluation.evaluate import evaluate
 from closedform.evaluation.results import read_results, summarise, write_results
 from closedform.policies.choice import CHOICES, make_policy
+from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
 
@@ -74,15 +75,9 @@ class Study:
             raise ConfigError(f"the policy {policy!r} is made of demonstrations: expected --demos, found none")
         made = make_policy(policy, source, settings)
         check_fit(environment, made, f"the policy {policy!r}")
-        episodes = made.episodes
         subject = {
             "env": env,
-            "demos": {
-                "name": demos,
-                "episodes": len(episodes),
-                "steps": sum(map(len, episodes)),
-                "crc32": crc32(array for episode in episodes for array in (episode.observations, episode.actions)),
-            },
+            "demos": {"name": demos, **_facts(made)},
             "policy": {"name": policy, "class": type(made).__name__},
             "parameters": asdict(made.config),
             "seed": seed,
@@ -175,6 +170,14 @@ class Study:
         else:
             score, success = results["score"]["mean"], results["success"]["mean"]
             print(f"{said}: score {score:.3f}, success {success:.3f}", file=sys.stderr)
+
+
+def _facts(policy: Policy[Any]) -> dict[str, Any]:
+    """What tells the data behind a policy from other data."""
+    if not isinstance(policy, DemonstrationPolicy):
+        return {"weights": policy.n_weights}
+    arrays = (array for episode in policy.episodes for array in (episode.observations, episode.actions))
+    return {"episodes": len(policy.episodes), "steps": sum(map(len, policy.episodes)), "crc32": crc32(arrays)}
 
 
 def demos_for(environment: Environment, source: str) -> Demos:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from closedform.diffusion.process import DDPM
+from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.errors import ConfigError
 
 
@@ -33,11 +34,15 @@ class NeuralConfig:
     """S, noise levels."""
     schedule: Literal["cosine", "linear"] = "cosine"
     """How the noise grows."""
+    sampler: Literal["ddpm", "ddim"] = "ddpm"
+    """How chunks are sampled."""
+    n_sampling_steps: int = 100
+    """Steps from noise to a chunk; ddim may take fewer than there are levels."""
 
     def __post_init__(self):
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "schedule" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            if field.type == "int" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ConfigError(f"{field.name}: expected a whole number of at least 1, found {value!r}")
         if self.n_execute > self.n_action_steps:
             raise ConfigError(
@@ -45,7 +50,9 @@ class NeuralConfig:
             )
         if self.width % (2 * self.n_heads):
             raise ConfigError(f"width: expected a multiple of twice the {self.n_heads} heads, found {self.width}")
-        self.make_process()
+        if self.sampler not in ("ddpm", "ddim"):
+            raise ConfigError(f"sampler: expected ddpm or ddim, found {self.sampler!r}")
+        step_weights(SAMPLERS[self.sampler], self.make_process(), self.n_sampling_steps)
 
     def make_process(self) -> DDPM:
         """The noising process."""

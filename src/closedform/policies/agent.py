@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from closedform.demos.episode import real_array
 from closedform.errors import DataError
-from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed, generator
 
 if TYPE_CHECKING:
     from closedform.policies.policy import Policy
-    from closedform.retrieval.store import Store
 
 
 class Agent:
@@ -31,6 +28,7 @@ class Agent:
 
     Attributes:
         last_plan: the plan whose actions are being executed.
+        memory: what the policy remembers of the episode.
     """
 
     def __init__(self, policy: Policy[Any], seed: Seed = None):
@@ -45,7 +43,7 @@ class Agent:
             self._rng = generator(seed)
         self._history: deque[np.ndarray] = deque(maxlen=self.policy.config.n_obs_steps)
         self._queue: deque[np.ndarray] = deque()
-        self._memory = LoopMemory(self.policy.config.loop_memory, self.policy.config.n_execute)
+        self.memory = self.policy.start_memory()
         self.last_plan: Plan | None = None
 
     @property
@@ -58,11 +56,6 @@ class Agent:
         """(N_o, D_o), the newest observations, as the last plan saw them."""
         return np.stack(self._history)
 
-    def penalty(self) -> Callable[[Store], np.ndarray]:
-        """What the loop memory adds to squared distances at the next plan, as a function of the store."""
-        used = self._memory.penalty(self.policy._store)
-        return lambda store: used
-
     def act(self, observation: Any) -> np.ndarray:
         """The action (D_a,) for the newest observation (D_o,); plans when the last chunk was executed."""
         if self.plans_next:
@@ -74,8 +67,7 @@ class Agent:
     def plan(self, observation: Any) -> Plan:
         """Plans now; the next `n_execute` calls of `act` execute it."""
         self._observe(observation)
-        plan, store = self.policy.plan_with_store(self.window, seed=self._rng, penalty=self._memory.penalty)
-        self._memory.remember(plan, store)
+        plan = self.policy.plan_remembering(self.window, self._rng, self.memory)
         self._queue = deque(plan.actions[: self.policy.config.n_execute])
         self.last_plan = plan
         return plan

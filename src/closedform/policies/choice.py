@@ -12,13 +12,14 @@ from closedform.demos.demos import Demos
 from closedform.errors import ConfigError, LoadError
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
+from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
 
 FORMAT = "closedform-config"
 FORMAT_VERSION = 1
-CHOICES: dict[str, tuple[type[Policy[Any]], str]] = {
+CHOICES: dict[str, tuple[type[DemonstrationPolicy[Any]], str]] = {
     "default": (ClosedFormPolicy, "default"),
     "paper": (ClosedFormPolicy, "paper"),
     "1nn": (NearestNeighborPolicy, "paper"),
@@ -91,7 +92,7 @@ def _parse(name: str, text: str, allowed: tuple[type, ...]) -> Any:
         raise ConfigError(f"{name}: expected {expected}, found {text!r}") from error
 
 
-def write_config(config: PolicyConfig, policy_class: type[Policy[Any]], path: Path, **notes: Any) -> None:
+def write_config(config: PolicyConfig, policy_class: type[DemonstrationPolicy[Any]], path: Path, **notes: Any) -> None:
     """Writes parameters to a file that `make_policy` takes; notes are for its reader."""
     content = {
         "format": FORMAT,
@@ -104,7 +105,7 @@ def write_config(config: PolicyConfig, policy_class: type[Policy[Any]], path: Pa
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def read_config(path: Path) -> tuple[type[Policy[Any]], dict[str, Any]]:
+def read_config(path: Path) -> tuple[type[DemonstrationPolicy[Any]], dict[str, Any]]:
     """Reads such a file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -18,8 +18,8 @@ from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.sampler import SAMPLERS, Callback, Step, ddpm, step_weights
 from closedform.errors import DataError
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
+from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated
 from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
-from closedform.policies.policy import Generated, Policy
 from closedform.policies.randomness import Seed, generator
 from closedform.provenance import n_cores
 from closedform.retrieval.index import ExactIndex
@@ -29,7 +29,7 @@ HEADROOM = 1e-4  # share of pruning_error that may be dropped at one step; the r
 BATCH_PER_THREAD = 8  # plans below which another thread costs more than it gives
 
 
-class ClosedFormPolicy(Policy[ClosedFormConfig]):
+class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     """A diffusion policy whose score is computed in closed form from the demonstrations.
 
     For each plan it takes the nearest demonstrations of the observation, weighs them with the observation kernel, and

@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from closedform.policies.config import KernelConfig, PolicyConfig
+from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy, Generated
 from closedform.policies.neighbourhood import find_neighbourhood
-from closedform.policies.policy import ConfigT, Generated, Policy
 from closedform.retrieval.store import Store
 
 
-class _WeightedAverage(Policy[ConfigT]):
+class _WeightedAverage(DemonstrationPolicy[ConfigT]):
     """A chunk that is the average of the neighbours' chunks, with weights that depend on their distances alone."""
 
     def _weigh(self, squared_distances: np.ndarray, n_features: int) -> np.ndarray:

@@ -1,248 +1,77 @@
-"""Policy: demonstrations and parameters, from which plans are made."""
+"""Policy: what acts, however it was made."""
 
 from __future__ import annotations
 
-import threading
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from numbers import Integral
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from closedform.demos.demos import Demos, as_episode, check_episode, check_rotations
-from closedform.demos.episode import Episode, real_array
+from closedform.demos.demos import check_rotations
 from closedform.demos.layout import Layout
-from closedform.errors import ClosedFormWarning, ConfigError, DataError
+from closedform.errors import ConfigError, DataError
 from closedform.policies.agent import Agent
-from closedform.policies.config import PolicyConfig
 from closedform.policies.plan import Plan
-from closedform.policies.randomness import Seed, generator
-from closedform.retrieval.feature_map import make_feature_map
-from closedform.retrieval.frame import frame_axes, out_of_frame
-from closedform.retrieval.store import Store, StoreSpec
-
-DEFAULT_NEIGHBORS = 2000
-NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
-
-ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
+from closedform.policies.randomness import Seed
 
 
-@dataclass(frozen=True)
-class Generated:
-    """What a policy made for B observations with n samples each, before it is brought into the robot's units.
+class ActingConfig(Protocol):
+    """The parameters that every policy has."""
 
-    Attributes:
-        chunks: (B, n, N_a * D), normalised, in the frame.
-        frames: (B,), index of the frame of each observation.
-        distances: (B,), to the nearest demonstration.
-        rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) where they were not asked for.
-        weights: (B, n, k), of those rows; or (B, n, 0).
-    """
+    @property
+    def n_obs_steps(self) -> int:
+        """N_o, observations in a window."""
+        ...
 
-    chunks: np.ndarray
-    frames: np.ndarray
-    distances: np.ndarray
-    rows: np.ndarray
-    weights: np.ndarray
+    @property
+    def n_action_steps(self) -> int:
+        """N_a, actions in a chunk."""
+        ...
+
+    @property
+    def n_execute(self) -> int:
+        """H, actions of a chunk that are executed before the next plan."""
+        ...
+
+
+ConfigT = TypeVar("ConfigT", bound=ActingConfig, covariant=True)
 
 
 class Policy(ABC, Generic[ConfigT]):
-    """A policy made of demonstrations; there is nothing to train.
+    """Plans chunks of actions for observations.
 
-    Its parameters never change. Episodes can be added and removed at any time, by any thread, and take effect at the
-    next plan; plans under way finish on the episodes they began with.
-
-    Args:
-        demos: the demonstrations, `Demos` or pairs `(observations, actions)`.
-        preset: `default` or `paper`, the parameters to start from.
-        feature_map: a function or torch module from observation windows (n, N_o * D_o) to features (n, D_z), instead of
-            the parameter `features`.
-        config: all parameters at once, instead of a preset.
-        parameters: parameters to replace, by name.
+    Attributes:
+        config: its parameters, which never change.
+        observation_layout, action_layout: what the numbers of an observation and of an action are.
     """
 
-    config_class: ClassVar[type[PolicyConfig]]
-
-    def __init__(
-        self,
-        demos: Demos | Iterable[Episode | tuple[Any, Any]],
-        preset: str = "default",
-        *,
-        feature_map: Callable[[Any], Any] | None = None,
-        config: PolicyConfig | None = None,
-        **parameters: Any,
-    ):
-        demos = demos if isinstance(demos, Demos) else Demos(demos)
-        self._build(
-            demos.episodes,
-            np.arange(len(demos)),
-            demos.observation_layout,
-            demos.action_layout,
-            self._make_config(preset, config, feature_map, parameters),
-            feature_map,
-        )
-
-    @classmethod
-    def _make_config(
-        cls,
-        preset: str,
-        config: PolicyConfig | None,
-        feature_map: Callable[[Any], Any] | None,
-        parameters: dict[str, Any],
-    ) -> Any:
-        if isinstance(feature_map, str) or not (feature_map is None or callable(feature_map)):
-            raise ConfigError(f"feature_map: expected a function, found {feature_map!r}; features= takes a name")
-        if config is None:
-            config = cls.config_class.preset(preset, **parameters)
-        elif parameters or preset != "default" or not isinstance(config, cls.config_class):
-            others = [*parameters, *([f"preset {preset!r}"] if preset != "default" else [])]
-            raise ConfigError(
-                f"expected config to be a {cls.config_class.__name__} and no further parameters, found "
-                f"{type(config).__name__} and {', '.join(others) or 'none'}"
-            )
-        if feature_map is not None:
-            return replace(config, features="custom")
-        if config.features == "custom":
-            raise ConfigError("features='custom' goes with the argument feature_map, a function; found none")
-        return config
-
-    def _build(
-        self,
-        episodes: tuple[Episode, ...],
-        episode_ids: np.ndarray,
-        observation_layout: Layout,
-        action_layout: Layout,
-        config: Any,
-        feature_map: Callable[[Any], Any] | None,
-        next_id: int | None = None,
-    ) -> None:
-        self.config: ConfigT = config
-        spec = StoreSpec(
-            observation_layout=observation_layout,
-            action_layout=action_layout,
-            feature_map=make_feature_map(feature_map or config.features, observation_layout, config.rotation_weight),
-            n_obs_steps=config.n_obs_steps,
-            n_action_steps=config.n_action_steps,
-            padding=config.padding,
-            frames=config.frames,
-            index=config.index,
-            regularization=config.regularization,
-        )
-        self._lock = threading.Lock()
-        self._next_id = int(episode_ids[-1]) + 1 if next_id is None else next_id
-        self._store = Store.build(spec, episodes, episode_ids)
-        if config.n_neighbors is not None and config.n_neighbors > len(self._store):
-            warnings.warn(
-                f"n_neighbors is {config.n_neighbors}, but there are only {len(self._store)} windows: using all",
-                ClosedFormWarning,
-                stacklevel=3,
-            )
+    config: ConfigT
 
     @property
+    @abstractmethod
     def observation_layout(self) -> Layout:
         """What the numbers of an observation are."""
-        return self._store.spec.observation_layout
 
     @property
+    @abstractmethod
     def action_layout(self) -> Layout:
         """What the numbers of an action are."""
-        return self._store.spec.action_layout
 
-    @property
-    def episode_ids(self) -> list[int]:
-        """The ids of the episodes that the policy holds."""
-        return self._store.episode_ids.tolist()
-
-    @property
-    def episodes(self) -> tuple[Episode, ...]:
-        """The episodes that the policy holds, in the order of `episode_ids`."""
-        return self._store.episodes
-
-    @property
-    def n_windows(self) -> int:
-        """How many demonstrated windows there are to choose from."""
-        return len(self._store)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self.episode_ids)} episodes, {self.n_windows} windows)"
-
-    def add(self, episode: Episode | tuple[Any, Any]) -> int:
-        """Adds an episode and returns its id; the next plan sees it."""
-        with self._lock:
-            episode = as_episode(episode, self._next_id)
-            check_episode(episode, self._next_id, self.observation_layout, self.action_layout)
-            self._store = self._store.add(episode, self._next_id)
-            self._next_id += 1
-            return self._next_id - 1
-
-    def remove(self, episode_id: int) -> None:
-        """Removes an episode; plans are then as if it had never been there."""
-        if not isinstance(episode_id, Integral) or isinstance(episode_id, bool):
-            raise DataError(f"expected the id of an episode, a whole number, found {episode_id!r}")
-        with self._lock:
-            self._store = self._store.remove(episode_id)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-        self._lock = threading.Lock()
-
+    @abstractmethod
     def warm_up(self) -> None:
         """Plans once and throws the plan away, so that the next one is as fast as any."""
-        episode = next(episode for episode in self._store.episodes if len(episode))
-        self.plan(episode.observations[0], seed=0)
 
-    def agent(self, seed: Seed = None) -> Agent:
-        """An agent to run one episode at a time, with its own randomness."""
-        return Agent(self, seed)
-
-    def plan(self, observation: Any, *, seed: Seed = None, penalty: np.ndarray | None = None) -> Plan:
+    @abstractmethod
+    def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
         """Plans one chunk for one observation.
 
         Args:
             observation: (D_o,) or a window (N_o, D_o), the newest last; a single observation is repeated.
             seed: an integer or a generator; the same seed gives the same chunk.
-            penalty: (n_windows,), added to the squared distance of each window.
         """
-        if penalty is None:
-            return self.plan_with_store(observation, seed=seed)[0]
-        extra = real_array(penalty, "penalty").astype(np.float64)
 
-        def checked(store: Store) -> np.ndarray:
-            if extra.shape != (len(store),) or not (np.isfinite(extra) & (extra >= 0)).all():
-                raise DataError(f"penalty: expected {len(store)} numbers of 0 or more, found shape {extra.shape}")
-            return extra
-
-        return self.plan_with_store(observation, seed=seed, penalty=checked)[0]
-
-    def plan_with_store(
-        self, observation: Any, *, seed: Seed, penalty: Callable[[Store], np.ndarray] | None = None
-    ) -> tuple[Plan, Store]:
-        """`plan`, together with the store it was made from; the penalty is a function of that store."""
-        store = self._store
-        windows = self._windows(real_array(observation, "an observation")[None])
-        extra = np.empty(0) if penalty is None else penalty(store)
-        made = self._measured(store, windows, 1, generator(seed), extra, explain=True)
-        weights = made.weights[0, 0]
-        used = np.flatnonzero(weights > NEGLIGIBLE)
-        used = used[np.argsort(-weights[used], kind="stable")]
-        rows, weights = made.rows[0, used], weights[used]
-        plan = Plan(
-            actions=self._to_robot(store, windows, made)[0, 0],
-            frame=store.spec.selected_frames[made.frames[0]].name,
-            episodes=store.episode_ids[store.row_episodes[rows]],
-            steps=store.row_steps[rows],
-            weights=weights / weights.sum(),
-            distance=float(made.distances[0]),
-        )
-        return plan, store
-
+    @abstractmethod
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks for many observations at once.
 
@@ -254,43 +83,27 @@ class Policy(ABC, Generic[ConfigT]):
         Returns:
             (B, n_samples, N_a, D_a), in the robot's units.
         """
-        if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
-            raise ConfigError(f"n_samples: expected a whole number of at least 1, found {n_samples!r}")
-        store = self._store
-        observations = real_array(observations, "observations")
-        if observations.ndim not in (2, 3) or not len(observations):
-            raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
-        windows = self._windows(observations)
-        made = self._measured(store, windows, int(n_samples), generator(seed), np.empty(0), explain=False)
-        return self._to_robot(store, windows, made)
+
+    @property
+    def n_weights(self) -> int:
+        """How many numbers were trained; none, unless it is a network."""
+        return 0
 
     @abstractmethod
-    def _generate(
-        self,
-        store: Store,
-        windows: np.ndarray,
-        n_samples: int,
-        rng: np.random.Generator,
-        penalty: np.ndarray,
-        *,
-        explain: bool,
-    ) -> Generated:
-        """Makes chunks for windows (B, N_o, D_o)."""
+    def save(self, folder: Any) -> None:
+        """Writes the policy to a folder; see `load`."""
 
-    def _measured(self, *arguments: Any, **options: Any) -> Generated:
-        """`_generate`, refusing observations that could not be compared with any demonstration."""
-        with np.errstate(over="ignore", invalid="ignore"):  # which shows as a distance that is not finite
-            made = self._generate(*arguments, **options)
-        bad = np.flatnonzero(~np.isfinite(made.distances))
-        if len(bad):
-            raise DataError(
-                f"observation {bad[0]} cannot be compared with the demonstrations: its distance to them is not finite; "
-                "is it in their units, and are bandwidth and regularization not tiny?"
-            )
-        return made
+    def start_memory(self) -> Any:
+        """What an agent remembers from plan to plan in an episode that begins; None if nothing."""
+        return None
 
-    def _n_neighbors(self, store: Store) -> int:
-        return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(store))
+    def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: Any) -> Plan:
+        """Plans for an agent, whose memory is changed."""
+        return self.plan(window, seed=rng)
+
+    def agent(self, seed: Seed = None) -> Agent:
+        """An agent to run one episode at a time, with its own randomness."""
+        return Agent(self, seed)
 
     def check_observations(self, observations: np.ndarray) -> np.ndarray:
         """Returns observations (..., D_o) if they have the right width and are finite, else says what is wrong."""
@@ -317,35 +130,6 @@ class Policy(ABC, Generic[ConfigT]):
                 f"found shape {observations.shape[1:]}"
             )
         return self.check_observations(observations)
-
-    def _to_robot(self, store: Store, windows: np.ndarray, made: Generated) -> np.ndarray:
-        """Brings normalised chunks into the robot's units. -> (B, n, N_a, D_a)."""
-        spec, scaling = store.spec, store.scaling
-        size, n_samples, _ = made.chunks.shape
-        chunks = made.chunks.reshape(size, n_samples * self.config.n_action_steps, spec.encoding.width)
-        encoded = chunks / scaling.scale[made.frames, None] + scaling.offset[made.frames, None]
-        for index in set(made.frames.tolist()):
-            frame = spec.selected_frames[index]
-            if frame.body >= 0:
-                chosen = made.frames == index
-                axes = frame_axes(frame, spec.body_poses(windows[chosen, -1]), spec.body_poses.dimension)
-                encoded[chosen] = out_of_frame(encoded[chosen], spec.encoding.blocks, *axes)
-        actions = spec.encoding.decode(encoded).reshape(size, n_samples, self.config.n_action_steps, -1)
-        for kind, columns, low, high in store.bounded_actions:
-            values = actions[..., columns]
-            if kind == "binary":
-                actions[..., columns] = np.where(values * 2 > low + high, high, low)
-            else:  # an angle, without jumps and on the turn that was demonstrated
-                values = np.unwrap(values, axis=2)
-                turns = np.round((values.mean(2, keepdims=True) - (low + high) / 2) / (2 * np.pi))
-                actions[..., columns] = values - 2 * np.pi * turns
-        return actions
-
-    def save(self, folder: Any) -> None:
-        """Writes the policy to a folder, config.json and policy.safetensors; see `load`."""
-        from closedform.policies.saving import save_policy
-
-        save_policy(self, folder)
 
     @classmethod
     def load(cls, folder: Any, *, feature_map: Callable[[Any], Any] | None = None) -> Self:

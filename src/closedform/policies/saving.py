@@ -20,17 +20,19 @@ from closedform.demos.formats.common import crc32, flush
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError
 from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.policy import Policy
 
 FORMAT = "closedform-policy"
 FORMAT_VERSION = 1
-POLICIES: dict[str, type[Policy[Any]]] = {
+NEURAL = "closedform-neural"
+POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {
     policy.__name__: policy for policy in (ClosedFormPolicy, NearestNeighborPolicy, KernelRegressionPolicy)
 }
 
 
-def save_policy(policy: Policy[Any], folder: str | Path) -> None:
+def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
     """Writes a policy to a folder.
 
     The folder appears, or is replaced, only when all of it is on the disk. A crash in the moment between moving the old
@@ -92,6 +94,10 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
     if not folder.exists() and _old(folder).exists():
         folder = _old(folder)
     config = _read_config(folder)
+    if config["format"] == NEURAL:
+        from closedform.neural.policy import read_neural
+
+        return read_neural(folder, config)
     arrays = _read_arrays(folder)
     try:
         policy_class = POLICIES[config["policy"]]
@@ -176,10 +182,10 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise LoadError(f"{folder}: expected a saved policy, found no config.json in it") from error
     except (OSError, ValueError) as error:
         raise LoadError(f"{path}: expected JSON, found {error}") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
+    if not isinstance(config, dict) or config.get("format") not in (FORMAT, NEURAL):
         raise LoadError(f"{path}: expected format {FORMAT!r}; this is not a policy that closedform saved")
     version = config.get("format_version")
-    if version != FORMAT_VERSION:
+    if config["format"] == FORMAT and version != FORMAT_VERSION:
         raise LoadError(
             f"{path}: expected format version {FORMAT_VERSION}, found {version!r}; "
             "a newer version of closedform wrote it, and reading it needs that version"

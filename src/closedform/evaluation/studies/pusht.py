@@ -8,6 +8,7 @@ import numpy as np
 
 from closedform.analysis.explain import explain_rollout
 from closedform.analysis.familiarity import measure_familiarity
+from closedform.demos.load import load_demos
 from closedform.evaluation.pusht import PushT
 from closedform.evaluation.results import compare
 from closedform.evaluation.rollout import Rollout
@@ -15,6 +16,8 @@ from closedform.evaluation.studies.runner import Runner, figures_of, markdown_ta
 from closedform.evaluation.study import Study
 from closedform.evaluation.video import filmed
 from closedform.figures import COLOURS, QUIET, pyplot
+from closedform.policies.choice import make_policy
+from closedform.policies.closed_form import ClosedFormPolicy
 
 ENV, DEMOS = "pusht", "pusht"
 N_EPISODES, N_SWEEP = 500, 150
@@ -256,13 +259,14 @@ def _csv_rows(key: str, rollout: Rollout) -> list[dict[str, Any]]:
 def _draw_evolution(runner: Runner) -> None:
     """The paper's figure of samples on their way from noise to chunks, for three amounts of smoothing."""
     plt = pyplot()
-    environment = PushT()
+    environment, demos = PushT(), load_demos(DEMOS)
     taus = (0.0, 0.07, 0.3)
     rows: list[dict[str, Any]] = []
     figure, axes = plt.subplots(len(taus), 4, figsize=(11, 2.9 * len(taus)), layout="constrained")
     for line, tau in zip(axes, taus, strict=True):
         settings = (f"tau={tau}", "bandwidth=0.8")
-        policy = Study.make(ENV, DEMOS, "paper", settings, n_episodes=1).policy
+        policy = make_policy("paper", demos, settings)
+        assert isinstance(policy, ClosedFormPolicy)
         familiarity = measure_familiarity(policy, n_windows=200)
         shown = explain_rollout(environment, policy, familiarity, seed=100000, step=0, n_samples=32)
         picture = environment.picture(shown.observation)

@@ -1,0 +1,212 @@
+"""NeuralPolicy: a trained diffusion transformer behind the same interface as all policies."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from closedform.demos.episode import real_array
+from closedform.demos.layout import Layout
+from closedform.diffusion.predictor import Predictor
+from closedform.diffusion.sampler import SAMPLERS, ddpm
+from closedform.errors import ConfigError, DataError, LoadError
+from closedform.neural.config import NeuralConfig
+from closedform.neural.data import Normalisation, TrainingData
+from closedform.neural.dit import DiT
+from closedform.policies.plan import Plan
+from closedform.policies.policy import Policy
+from closedform.policies.randomness import Seed, generator
+from closedform.retrieval.feature_map import GeometricFeatures
+
+FORMAT = "closedform-neural"
+FORMAT_VERSION = 1
+FILES = ("config.json", "policy.safetensors", "training.safetensors")  # of a policy, and of its training
+ARRAYS = ("feature_offset", "feature_scale", "action_offset", "action_scale", "mean", "covariance")
+
+
+class NeuralPolicy(Policy[NeuralConfig]):
+    """A diffusion policy whose denoiser is a network that was trained on demonstrations.
+
+    Its plans name no demonstrations; their distance is that of the observation to the mean of what the network was
+    trained on, in standard deviations (Mahalanobis).
+
+    Args:
+        config: the network's parameters.
+        weights: all of the network's weights as one vector.
+        observation_layout, action_layout: of its demonstrations.
+        normalisation: what it was trained with.
+        device: where the network runs.
+    """
+
+    def __init__(
+        self,
+        config: NeuralConfig,
+        weights: torch.Tensor,
+        observation_layout: Layout,
+        action_layout: Layout,
+        normalisation: Normalisation,
+        device: str = "cpu",
+    ):
+        self.config = config
+        self._observation_layout, self._action_layout = observation_layout, action_layout
+        self.normalisation = normalisation
+        self._features = GeometricFeatures(observation_layout)
+        self._encoding = GeometricFeatures(action_layout).encoding
+        self.device = torch.device(device)
+        model = DiT(config, len(normalisation.feature_offset), self._encoding.width)
+        expected = sum(parameter.numel() for parameter in model.parameters())
+        if weights.numel() != expected:
+            raise LoadError(f"expected {expected} weights for this network, found {weights.numel()}")
+        torch.nn.utils.vector_to_parameters(weights.detach().to(torch.float32).cpu(), model.parameters())
+        self.model = model.to(self.device).eval().requires_grad_(False)
+        self._whitening = np.linalg.inv(
+            np.linalg.cholesky(normalisation.covariance + 1e-9 * np.eye(len(normalisation.mean)))
+        )
+
+    @classmethod
+    def of(cls, config: NeuralConfig, weights: torch.Tensor, data: TrainingData, device: str = "cpu") -> Self:
+        """The policy of a network that was trained on some data."""
+        return cls(config, weights, data.observation_layout, data.action_layout, data.normalisation, device)
+
+    @property
+    def observation_layout(self) -> Layout:
+        """What the numbers of an observation are."""
+        return self._observation_layout
+
+    @property
+    def action_layout(self) -> Layout:
+        """What the numbers of an action are."""
+        return self._action_layout
+
+    @property
+    def n_weights(self) -> int:
+        """How many numbers the network has."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def with_sampling(self, sampler: str, n_sampling_steps: int) -> NeuralPolicy:
+        """The same network, sampled differently."""
+        config = replace(self.config, sampler=sampler, n_sampling_steps=n_sampling_steps)
+        layouts = (self.observation_layout, self.action_layout)
+        return NeuralPolicy(config, self._weights(), *layouts, self.normalisation, str(self.device))
+
+    def warm_up(self) -> None:
+        """Plans once."""
+        self._sample(np.zeros((1, len(self.normalisation.mean))), 1, np.random.default_rng(0))
+
+    def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
+        """Plans one chunk for one observation (D_o,) or window (N_o, D_o)."""
+        windows = self._windows(real_array(observation, "an observation")[None])
+        features = self.features_of(windows)
+        away = self._whitening @ (features[0] - self.normalisation.mean)
+        return Plan(
+            actions=self._sample(features, 1, generator(seed))[0, 0],
+            frame="world",
+            episodes=np.empty(0, np.int64),
+            steps=np.empty(0, np.int64),
+            weights=np.empty(0),
+            distance=float(np.sqrt(away @ away)),
+        )
+
+    def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
+        """Samples chunks (B, n_samples, N_a, D_a) for many observations at once."""
+        observations = real_array(observations, "observations")
+        if observations.ndim not in (2, 3) or not len(observations):
+            raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
+        if n_samples < 1:
+            raise ConfigError(f"n_samples: expected a whole number of at least 1, found {n_samples!r}")
+        return self._sample(self.features_of(self._windows(observations)), n_samples, generator(seed))
+
+    def features_of(self, windows: np.ndarray) -> np.ndarray:
+        """What the network sees of windows (B, N_o, D_o). -> (B, D_z)."""
+        return (self._features.lift(windows) - self.normalisation.feature_offset) * self.normalisation.feature_scale
+
+    def denoiser(self, features: np.ndarray) -> Predictor:
+        """The denoiser for features (B, D_z), on normalised chunks (B, n, N_a * D)."""
+        seen = torch.as_tensor(features, dtype=torch.float32, device=self.device)
+        width = self._encoding.width
+
+        def predict(a_s: Any, s: float) -> np.ndarray:
+            size, n_samples = a_s.shape[:2]
+            chunks = torch.as_tensor(a_s, dtype=torch.float32, device=self.device)
+            level = torch.full((size * n_samples,), int(s), device=self.device)
+            with torch.no_grad():
+                noise = self.model(
+                    chunks.reshape(size * n_samples, -1, width), level, seen.repeat_interleave(n_samples, dim=0)
+                )
+            return noise.reshape(a_s.shape).cpu().numpy().astype(np.float64)
+
+        return Predictor(self.config.make_process(), predict, "epsilon", bound=1.0)
+
+    def _sample(self, features: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        config, norm = self.config, self.normalisation
+        noise = rng.standard_normal((len(features), n_samples, config.n_action_steps * self._encoding.width))
+        sampler = SAMPLERS[config.sampler]
+        extra = {"rng": rng} if sampler is ddpm else {}
+        chunks = sampler(
+            self.denoiser(features), config.make_process(), noise, n_steps=config.n_sampling_steps, **extra
+        )
+        encoded = chunks.reshape(len(features), n_samples, config.n_action_steps, -1)
+        return self._encoding.decode(encoded / norm.action_scale + norm.action_offset)
+
+    def _weights(self) -> torch.Tensor:
+        return torch.nn.utils.parameters_to_vector(self.model.parameters())
+
+    def save(self, folder: Any, *, half: bool = False) -> None:
+        """Writes config.json and policy.safetensors.
+
+        Args:
+            folder: where to.
+            half: whether to write the weights in half precision.
+        """
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(path.name not in FILES for path in folder.iterdir())):
+            raise LoadError(f"{folder}: expected nothing, or a saved policy to replace, found other files")
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: torch.as_tensor(getattr(self.normalisation, name)).contiguous() for name in ARRAYS}
+        tensors["weights"] = self._weights().to(torch.float16 if half else torch.float32).cpu().contiguous()
+        config = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "parameters": asdict(self.config),
+            "observation_layout": self.observation_layout.to_json(),
+            "action_layout": self.action_layout.to_json(),
+            "n_weights": self.n_weights,
+        }
+        new = folder / ".policy.safetensors.new"
+        save_file(tensors, new)
+        new.replace(folder / "policy.safetensors")
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def read_neural(folder: Path, content: dict[str, Any], device: str = "cpu") -> NeuralPolicy:
+    """Reads a policy that `NeuralPolicy.save` wrote, given what its config.json says."""
+    path = folder / "policy.safetensors"
+    if content.get("format_version") != FORMAT_VERSION:
+        raise LoadError(
+            f"{folder}: expected a neural policy of version {FORMAT_VERSION}, found {content.get('format_version')!r}"
+        )
+    try:
+        config = NeuralConfig(**content["parameters"])
+        layouts = [Layout.from_json(content[key]) for key in ("observation_layout", "action_layout")]
+        tensors = load_file(path)
+        arrays = {name: tensors[name].numpy() for name in ARRAYS}
+    except FileNotFoundError as error:
+        raise LoadError(f"{folder}: expected policy.safetensors beside config.json, found none") from error
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise LoadError(f"{folder}: expected a whole neural policy, found {error!r}") from error
+    n_features = config.n_obs_steps * GeometricFeatures(layouts[0]).encoding.width
+    shapes = {"feature_offset": (n_features,), "mean": (n_features,), "covariance": (n_features, n_features)}
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise LoadError(f"{path}: expected {name} of shape {shape} as config.json says, found {arrays[name].shape}")
+    try:
+        return NeuralPolicy(config, tensors["weights"], layouts[0], layouts[1], Normalisation(**arrays), device)
+    except (LoadError, KeyError) as error:
+        raise LoadError(f"{path}: {error}") from error

@@ -1,0 +1,158 @@
+"""Training: what is learnt, and that nothing is lost on the way."""
+
+import numpy as np
+import pytest
+import torch
+
+from closedform import save_demos
+from closedform.cli import main
+from closedform.errors import ConfigError, LoadError
+from closedform.neural.config import NeuralConfig, TrainingConfig
+from closedform.neural.data import training_data
+from closedform.neural.dit import DiT
+from closedform.neural.policy import NeuralPolicy
+from closedform.neural.training import Trainer
+from tests.conftest import planar_demos
+from tests.evaluation.toy import reach_demos
+
+SMALL = NeuralConfig(width=32, n_heads=2, n_blocks=1, observation_hidden=16, observation_embedding=16)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return training_data(reach_demos(), SMALL)
+
+
+def trainer(data, **changes):
+    return Trainer(data, SMALL, TrainingConfig(n_steps=40, batch_size=16, warm_up=4, **changes))
+
+
+def test_the_network_has_the_papers_size():
+    network = DiT(NeuralConfig(), n_features=10, n_numbers=2)
+    assert sum(parameter.numel() for parameter in network.parameters()) == pytest.approx(4.07e6, rel=0.005)
+
+
+def test_before_training_the_network_predicts_nothing_and_afterwards_depends_on_everything(data):
+    network = DiT(SMALL, data.features.shape[1], 2)
+    chunk, features = torch.randn(3, 8, 2), torch.randn(3, data.features.shape[1])
+    level = torch.tensor([1, 50, 100])
+    assert not network(chunk, level, features).any()  # adaLN-zero
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    out = network(chunk, level, features)
+    for changed in ((chunk + 1, level, features), (chunk, level + 1, features), (chunk, level, features + 1)):
+        assert not torch.allclose(network(*changed), out)
+    alone = network(chunk[1:2], level[1:2], features[1:2])
+    assert torch.allclose(alone, out[1:2], atol=1e-5)  # samples of a batch do not see each other
+
+
+def test_windows_are_normalised_and_can_be_brought_back(data):
+    demos = reach_demos()
+    norm = data.normalisation
+    assert data.chunks.shape == (300, 8, 2) and np.abs(data.chunks).max() == pytest.approx(1)
+    assert np.allclose(data.chunks[3, 0] / norm.action_scale + norm.action_offset, demos[0].actions[3], atol=1e-6)
+    assert np.allclose(norm.mean, data.features.mean(0), atol=1e-5)
+    some = training_data(demos, SMALL, keep=np.arange(300) < 20)
+    assert len(some.features) == 20 and np.array_equal(some.features, data.features[:20])
+
+
+def test_training_lowers_the_loss(data):
+    made = trainer(data)
+    made.run(3)
+    before = float(made.loss)
+    made.run(1000)
+    assert made.step == 40  # no further than to the end
+    assert float(made.loss) < before
+    assert not torch.equal(made.average, made.weights)
+
+
+def test_a_training_that_was_killed_goes_on_exactly(data, tmp_path):
+    whole = trainer(data)
+    whole.run(20)
+    part = trainer(data)
+    part.run(11)
+    part.save(tmp_path)
+    part.run(3)  # lost
+    again = trainer(data)
+    assert again.load(tmp_path) and again.step == 11
+    again.run(9)
+    for name, tensor in whole.state().items():
+        assert torch.equal(tensor, again.state()[name]), name
+
+
+def test_checkpoints_of_other_trainings_are_refused(data, tmp_path):
+    made = trainer(data)
+    made.save(tmp_path)
+    with pytest.raises(LoadError, match="expected a checkpoint of this training"):
+        trainer(data, seed=1).load(tmp_path)
+    (tmp_path / "training.safetensors").write_bytes(b"damaged")
+    with pytest.raises(LoadError, match="expected a whole checkpoint"):
+        made.load(tmp_path)
+    assert not made.load(tmp_path / "nowhere")
+
+
+def test_the_policy_acts_saves_and_loads(data, tmp_path):
+    made = trainer(data)
+    made.run(5)
+    policy = NeuralPolicy.of(SMALL, made.average, data).with_sampling("ddim", 5)
+    agent = policy.agent(seed=3)
+    observation = reach_demos()[0].observations[0]
+    first = agent.act(observation)
+    assert first.shape == (2,) and agent.last_plan is not None and not len(agent.last_plan.episodes)
+    assert policy.sample(np.stack([observation] * 3), 2, seed=0).shape == (3, 2, 8, 2)
+    policy.save(tmp_path / "policy")
+    loaded = NeuralPolicy.load(tmp_path / "policy")
+    assert np.array_equal(loaded.plan(observation, seed=1).actions, policy.plan(observation, seed=1).actions)
+    policy.save(tmp_path / "half", half=True)
+    half = NeuralPolicy.load(tmp_path / "half").plan(observation, seed=1).actions
+    assert half == pytest.approx(policy.plan(observation, seed=1).actions, abs=0.02)
+    far = policy.plan(observation + 100, seed=0).distance
+    assert far > 10 * policy.plan(observation, seed=0).distance
+
+
+def test_damaged_policies_are_refused(data, tmp_path):
+    policy = NeuralPolicy.of(SMALL, trainer(data).average, data)
+    policy.save(tmp_path / "policy")
+    with pytest.raises(LoadError, match="weights for this network"):
+        NeuralPolicy.of(NeuralConfig(), trainer(data).average, data)
+    config = (tmp_path / "policy" / "config.json").read_text()
+    (tmp_path / "policy" / "config.json").write_text(config.replace('"width": 32', '"width": 64'))
+    with pytest.raises(LoadError, match=r"expected \d+ weights for this network, found \d+"):
+        NeuralPolicy.load(tmp_path / "policy")
+    (tmp_path / "policy" / "config.json").write_text(config.replace('"n_obs_steps": 2', '"n_obs_steps": 3'))
+    with pytest.raises(LoadError, match="expected feature_offset of shape"):
+        NeuralPolicy.load(tmp_path / "policy")
+    (tmp_path / "policy" / "config.json").write_text(config)
+    (tmp_path / "policy" / "policy.safetensors").unlink()
+    with pytest.raises(LoadError, match=r"expected policy\.safetensors beside"):
+        NeuralPolicy.load(tmp_path / "policy")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"width": 30}, "width: expected a multiple of twice the 10 heads"),
+        ({"n_execute": 9}, r"n_execute: expected at most n_action_steps \(8\)"),
+        ({"n_blocks": 0}, "n_blocks: expected a whole number of at least 1"),
+        ({"sampler": "euler"}, "sampler: expected ddpm or ddim"),
+        ({"sampler": "ddim", "n_sampling_steps": 200}, "has no 200 steps"),
+    ],
+)
+def test_bad_parameters(parameters, message):
+    with pytest.raises(ConfigError, match=message):
+        NeuralConfig(**parameters)
+
+
+def test_the_command_trains_goes_on_and_gives_a_policy(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("closedform.neural.config.NeuralConfig", lambda: SMALL)
+    save_demos(planar_demos(np.random.default_rng(0)), tmp_path / "demos")
+    common = ["train", str(tmp_path / "demos"), "-o", str(tmp_path / "policy"), "--batch-size", "8", "--device", "cpu"]
+    main([*common, "--steps", "6", "--save-every", "3"])
+    assert "6 steps" in capsys.readouterr().out
+    main(["info", str(tmp_path / "policy")])
+    assert "NeuralPolicy of" in capsys.readouterr().out
+    main([*common, "--steps", "6"])
+    assert "going on from step 6" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([*common, "--steps", "7"])
+    assert "expected a checkpoint of this training" in capsys.readouterr().err
