@@ -36,7 +36,7 @@ def main() -> None:
     print(f"{len(results['episodes'])} episodes, start states that the demonstrations do not have:")
     print(f"  score    {score['mean']:.3f}  [{score['ci95'][0]:.3f}, {score['ci95'][1]:.3f}]")
     print(f"  success  {success['mean']:.3f}  [{success['ci95'][0]:.3f}, {success['ci95'][1]:.3f}]")
-    print(f"  a plan   {latency['p50']:.2f} ms (p50), {latency['p99']:.2f} ms (p99), on one core")
+    print(f"  a plan   {latency['p50']:.2f} ms (p50), {latency['p99']:.2f} ms (p99)")
 
     page = arguments.output / "report.html"
     print("filming the worst, the median and the best episode ...")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
+import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -40,12 +42,23 @@ def n_cores() -> int:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that the code is run from, None outside of one."""
+    """The commit of the checkout that the code is run from, None if it is not run from one or git is not there."""
     here = Path(__file__).parent
-    asked = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=here, capture_output=True, text=True, check=False
-    )
-    return asked.stdout.strip() or None if asked.returncode == 0 else None
+
+    def git(*arguments: str) -> str:
+        asked = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True)
+        return asked.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # or it would be the commit of a stranger's checkout
+        return git("describe", "--always", "--dirty", "--exclude=*")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def command() -> str:
+    """The command that this process was started with, without its path."""
+    return shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "closedform"), *sys.argv[1:]])
 
 
 def now() -> str:

@@ -56,7 +56,7 @@ def test_a_rollout_tells_what_happened(policy):
     row = rollout.to_json()
     assert row["steps"] == len(rollout.actions) and len(row["latency_ms"]) == len(rollout.plans)
     assert sum(share for _, share in rollout.demonstrations(100)) == pytest.approx(1)
-    assert row["distance"]["max"] == max(plan.distance for _, plan in rollout.plans)
+    assert row["distances"] == pytest.approx([plan.distance for _, plan in rollout.plans], abs=1e-4)
 
 
 def test_a_loop_is_the_same_stretch_leading_again_and_again(policy):
@@ -110,6 +110,38 @@ def test_an_interruption_leaves_what_was_done(saved, tmp_path):
     assert results["score"]["mean"] == pytest.approx(np.mean([row["score"] for row in results["episodes"]]))
 
 
+def test_an_error_in_an_environment_names_the_seed(saved, tmp_path):
+    for workers in (1, 2):
+        study = Study.make(f"{TOY}:StopsAtSeed3", None, saved, seed=0, n_episodes=6)
+        with pytest.raises(EvaluationError, match="the episode of seed 3 stopped: ValueError: no more"):
+            study.run(tmp_path / f"{workers}.json", workers)
+    assert read_results(tmp_path / "1.json")["episodes"]
+
+
+def test_a_part_made_by_other_code_is_not_gone_on_from(saved, tmp_path):
+    path = tmp_path / "results.json"
+    study = Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=3)
+    complete = study.run(path, 1)
+    path.write_text(json.dumps({**complete, "commit": "0ld", "episodes": complete["episodes"][:2], "complete": False}))
+    with pytest.raises(ClosedFormError, match="found one with commit 0ld"):
+        study.run(path, 1)
+    path.write_text(json.dumps({**complete, "commit": "0ld"}))
+    assert study.run(path, 1)["commit"] == "0ld"  # complete ones stay what they are
+
+
+def test_without_git_nothing_is_lost(saved, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    results = Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=1).run(tmp_path / "r.json", 1)
+    assert results["commit"] is None and results["complete"]
+
+
+def test_a_policy_that_changed_under_its_name_is_not_the_one_that_was_evaluated(saved, tmp_path):
+    results = Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=1).run(tmp_path / "r.json", 1)
+    ClosedFormPolicy(reach_demos(), tau=0.3).save(saved)
+    with pytest.raises(ClosedFormError, match="found one with other parameters under its name"):
+        Study.of(results)
+
+
 def test_a_file_of_another_evaluation_is_not_overwritten(saved, tmp_path):
     path = tmp_path / "results.json"
     Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=2).run(path, 1)
@@ -153,7 +185,11 @@ def test_environments_of_installed_packages_are_found(tmp_path, monkeypatch):
         ("kitchen", "no environment 'kitchen': expected one of pusht, or package.module:function"),
         ("nowhere.at_all:Robot", "expected to find Robot in nowhere.at_all"),
         (f"{TOY}:Robot", "expected to find Robot in tests.evaluation.toy"),
-        (f"{TOY}:NotAnEnvironment", "expected an Environment, found a NotAnEnvironment"),
+        (f"{TOY}:NotAnEnvironment", "expected an Environment, found a NotAnEnvironment without observation_layout"),
+        (f"{TOY}:Broken", "expected to make it, found RuntimeError"),
+        (f"{TOY}:WithoutLayout", "expected action_layout to be a Layout, found 2"),
+        (f"{TOY}:Endless", "expected max_steps of at least 1, found 0"),
+        (":Robot", "no environment ':Robot'"),
     ],
 )
 def test_an_unknown_environment_says_what_there_is(name, message):
@@ -181,6 +217,11 @@ def test_widths_that_do_not_fit_are_named(tmp_path):
         (["--demos", "pusht-embedded", "--set", "tau"], "expected parameter=value, found 'tau'"),
         (["--demos", "pusht-embedded", "--set", "tau=1", "--set", "tau=2"], "'tau' is set twice"),
         (["--demos", "pusht-embedded", "--episodes", "0"], "expected at least one episode"),
+        (["--demos", "pusht-embedded", "--set"], "--set: expected parameter=value after it, found nothing"),
+        (["--demos", "pusht-embedded", "--video", "-1"], "video: expected 0 or more, found -1"),
+        (["--demos", "pusht-embedded", "--workers", "0"], "workers: expected at least 1, found 0"),
+        (["--demos", "pusht-embedded", "--seed", "4294967296"], "expected seeds from 0 to 2^32 - 1"),
+        (["--demos", "pusht-embedded", "--json", "/proc/nothing.json"], "expected to be able to read and write"),
         ([], "expected --demos, found none"),
     ],
 )

@@ -9,15 +9,16 @@ from closedform.errors import DataError, LoadError
 from closedform.evaluation.intervals import bootstrap_ci95, wilson_ci95
 from closedform.evaluation.results import compare, read_results, summarise, write_results
 
-SUBJECT = {"env": "toy", "policy": {"name": "default"}, "n_episodes": 4, "seed": 0}
+SUBJECT = {"env": "toy", "policy": {"name": "default"}, "demos": {}, "parameters": {}, "n_episodes": 4, "seed": 0}
+ROW = {"steps": 10, "distances": [0.5], "loop": False, "most_repeated": 1, "demonstrations": []}
 
 
 def made(scores, first_seed=0, env="toy"):
     rows = [
-        {"seed": first_seed + i, "score": s, "success": s == 1, "steps": 10, "latency_ms": [1.0, 2.0 + i]}
+        {"seed": first_seed + i, "score": s, "success": s == 1, "latency_ms": [1.0, 2.0 + i], **ROW}
         for i, s in enumerate(scores)
     ]
-    return summarise({**SUBJECT, "env": env}, rows, {"commit": None})
+    return summarise({**SUBJECT, "env": env}, rows, {"commit": None, "versions": {}})
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,9 @@ def test_files_keep_every_number(tmp_path):
         ("[]", "found another file"),
         (json.dumps({"format": "closedform-results", "format_version": 99}), "expected results of version 1, found 99"),
         (json.dumps({"format": "closedform-results", "format_version": 1, "episodes": []}), "expected episodes"),
+        (json.dumps({"format": "closedform-results", "format_version": 1, "episodes": [1]}), "found one without env"),
+        (json.dumps({**made([1]), "episodes": [{"seed": 1}]}), "found one without episodes: score"),
+        (json.dumps({**made([1]), "score": 3}), "found one without score"),
     ],
 )
 def test_other_files_are_refused(tmp_path, content, message):

@@ -53,6 +53,34 @@ class Slow(Reach):
         return super().step(action)
 
 
+class Broken(Reach):
+    """Cannot be made."""
+
+    def __init__(self):
+        raise RuntimeError("no simulator")
+
+
+class WithoutLayout(Reach):
+    """Says how wide actions are instead of what they are."""
+
+    action_layout = 2
+
+
+class Endless(Reach):
+    """Has no steps."""
+
+    max_steps = 0
+
+
+class StopsAtSeed3(Reach):
+    """Raises an error of its own."""
+
+    def reset(self, seed):
+        if seed == 3:
+            raise ValueError("no more")
+        return super().reset(seed)
+
+
 class NotAnEnvironment:
     """Has nothing that an environment has."""
 

@@ -27,6 +27,7 @@ class Explanation:
     """A plan and everything behind it.
 
     Attributes:
+        step: of the rollout at which the plan was made; 0 for a single observation.
         observation: (D_o,), the newest one.
         plan: the plan.
         n_execute: how many of its actions are executed.
@@ -38,6 +39,7 @@ class Explanation:
         familiarity: what distances are usual.
     """
 
+    step: int
     observation: np.ndarray
     plan: Plan
     n_execute: int
@@ -52,6 +54,7 @@ class Explanation:
         """The same in words and numbers."""
         plan, familiarity = self.plan, self.familiarity
         return {
+            "step": self.step,
             "observation": self.observation.tolist(),
             "frame": plan.frame,
             "distance": plan.distance,
@@ -80,7 +83,7 @@ def explain(
         seed: of the plan and the samples.
         n_samples: how many samples show the diffusion.
     """
-    return _explain(policy, policy.agent(seed=seed), observation, familiarity, seed, n_samples)
+    return _explain(policy, policy.agent(seed=seed), observation, familiarity, seed, n_samples, 0)
 
 
 def explain_rollout(
@@ -96,7 +99,7 @@ def explain_rollout(
     agent, observation = policy.agent(seed=seed), environment.reset(seed)
     for t in range(environment.max_steps):
         if t >= step and agent.plans_next:
-            return _explain(policy, agent, observation, familiarity, seed, n_samples)
+            return _explain(policy, agent, observation, familiarity, seed, n_samples, t)
         observation, _, _, done = environment.step(agent.act(observation))
         if done:
             raise ConfigError(
@@ -112,6 +115,7 @@ def _explain(
     familiarity: Familiarity,
     seed: int,
     n_samples: int,
+    step: int,
 ) -> Explanation:
     remembered = agent.memory.penalty(policy._store)
     penalty = lambda store: remembered  # noqa: E731 - as it is now, before the plan is remembered too
@@ -125,6 +129,7 @@ def _explain(
     if isinstance(policy, ClosedFormPolicy):
         levels, evolution = _evolve(policy, store, window, plan.frame, penalty, seed, n_samples)
     return Explanation(
+        step=step,
         observation=window[-1],
         plan=plan,
         n_execute=policy.config.n_execute,

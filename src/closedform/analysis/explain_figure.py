@@ -20,9 +20,9 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
     """A PNG picture: the demonstrations behind a plan, its sampling, and how familiar the observation is."""
     plt = pyplot()
     n_levels = len(explanation.levels)
-    figure = plt.figure(figsize=(14, 8), layout="constrained")
+    figure = plt.figure(figsize=(14, 8 if n_levels else 4.6), layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontsize=12)
-    grid = figure.add_gridspec(2, 12, height_ratios=(1.25, 1))
+    grid = figure.add_gridspec(2 if n_levels else 1, 12, height_ratios=(1.25, 1) if n_levels else (1,))
     picture = scene.picture(explanation.observation) if scene else None
     extent = scene.extent if scene else None
     planar = planar_columns(action_layout)
@@ -40,6 +40,7 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
         _backdrop(axis, picture, extent)
         for chunk in chunks:
             _line(axis, chunk, planar, color=BLUE, linewidth=1, alpha=0.6 - 0.5 * level, marker=".", markersize=3)
+        _label(axis, planar, picture)
         axis.set_title(f"{len(chunks)} samples at noise level {level:.2f}")
     return png(figure)
 
@@ -72,9 +73,19 @@ def draw_plan(
     _line(axis, done, planar, color=ACCENT, linewidth=2.5, marker="o", markersize=4)
 
 
+def _label(axis: Any, planar: tuple[int, int] | None, picture: np.ndarray | None) -> None:
+    """Names the axes where there is no scene behind them."""
+    if picture is not None:
+        return
+    if planar is None:
+        axis.set(xlabel="step of the chunk", ylabel="action")
+        return
+    axis.set_aspect("equal", adjustable="datalim")
+    axis.set(xlabel=f"action {planar[0]}", ylabel=f"action {planar[1]}")
+
+
 def _backdrop(axis: Any, picture: np.ndarray | None, extent: tuple[float, float, float, float] | None) -> None:
     if picture is None or extent is None:
-        axis.set_xlabel("step, or first coordinate")
         return
     axis.imshow(picture, extent=extent, alpha=0.55)
     axis.set(xlim=sorted(extent[:2]), ylim=extent[2:], xticks=[], yticks=[])
@@ -116,5 +127,5 @@ def _draw_familiarity(axis: Any, explanation: Explanation) -> None:
         yticks=[],
         xlabel="distance to the demonstrations",
         title=f"{'OUT OF RANGE' if alarm else 'Familiar'}: farther than {nearer:.1%} of\ndemonstrations left out "
-        f"({familiarity.describe()})",
+        f"({familiarity.describe()})".replace(" for", "\nfor"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from closedform.analysis.leave_one_out import leave_one_out
 from closedform.demos.demos import Demos
-from closedform.errors import ClosedFormError, DataError
+from closedform.errors import ClosedFormError, ClosedFormWarning, DataError
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig
 
@@ -83,8 +84,10 @@ def tune(
 
     def try_out(candidate: ClosedFormConfig) -> np.ndarray:
         if candidate not in errors:
-            quick = replace(candidate, **QUICK)
-            errors[candidate] = prediction_errors(ClosedFormPolicy(demos, config=quick))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ClosedFormWarning)  # about neighbours that there are not
+                policy = ClosedFormPolicy(demos, config=replace(candidate, **QUICK))
+            errors[candidate] = prediction_errors(policy)
         return errors[candidate]
 
     try_out(config)

@@ -7,7 +7,8 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tyro
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if stop.code:
             _fail(_one_line(errors.getvalue()))
         raise
+    warnings.showwarning = _say_once()
     try:
         command.run()
     except ClosedFormError as error:
@@ -60,10 +62,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away; Python would complain
     except OSError as error:
-        _fail(f"expected to be able to write, found {error}")
+        _fail(f"expected to be able to read and write, found {error}")
     except KeyboardInterrupt:
         print("closedform: interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _say_once() -> Callable[..., None]:
+    """Warnings as one line each, and each once."""
+    said: set[str] = set()
+
+    def say(message: Warning | str, *_: object, **__: object) -> None:
+        if str(message) not in said:
+            print(f"closedform: {message}", file=sys.stderr)
+        said.add(str(message))
+
+    return say
 
 
 def _fail(message: str) -> None:

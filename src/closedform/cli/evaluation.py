@@ -40,6 +40,10 @@ class Eval(Choosing):
         """Evaluates, prints the figures and writes what was asked for."""
         from closedform.evaluation.study import Study
 
+        if self.video < 0:
+            raise ConfigError(f"video: expected 0 or more, found {self.video}")
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"workers: expected at least 1, found {self.workers}")
         study = Study.make(self.env, self.demos, self.policy, self.settings, seed=self.seed, n_episodes=self.episodes)
         results = study.run(self.json, self.workers)
         print_results([results], [self.policy])
@@ -135,22 +139,23 @@ class Paper:
 
 def print_results(all_results: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
     """A table of results, one line for each."""
-    print(f"{'':{width(names)}}  {'score':22}{'success':22}{'plan, ms':16}episodes")
+    rows = [("", "score", "success", "plan, ms", "episodes")]
     for name, results in zip(names, all_results, strict=True):
-        score, success, latency = results["score"], results["success"], results["latency_ms"]
-        n = len(results["episodes"])
-        print(
-            f"{name:{width(names)}}  {interval(score):22}{interval(success):22}"
-            f"{latency['p50']:.2f}, p99 {latency['p99']:.2f}".ljust(width(names) + 62)
-            + f"{n}{'' if results['complete'] else ' of ' + str(results['n_episodes'])}"
+        latency, n = results["latency_ms"], len(results["episodes"])
+        rows.append(
+            (
+                name,
+                interval(results["score"]),
+                interval(results["success"]),
+                f"{latency['p50']:.2f}, p99 {latency['p99']:.2f}",
+                str(n) if results["complete"] else f"{n} of {results['n_episodes']}",
+            )
         )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def interval(value: dict[str, Any]) -> str:
     """A mean with its 95% interval."""
     return f"{value['mean']:.3f} [{value['ci95'][0]:.3f}, {value['ci95'][1]:.3f}]"
-
-
-def width(names: Sequence[str]) -> int:
-    """Of the longest name."""
-    return max(map(len, names))

@@ -31,6 +31,8 @@ class Choosing:
     @property
     def settings(self) -> tuple[str, ...]:
         """All that was set."""
+        if any(not group for group in self.set):
+            raise ConfigError("--set: expected parameter=value after it, found nothing")
         return tuple(setting for group in self.set for setting in group)
 
     def make(self, demos: Demos | None) -> Policy[Any]:
@@ -96,7 +98,7 @@ class Explain(Choosing):
     """The observation to explain, its numbers."""
     env: str | None = None
     """Or the environment of a rollout, which also draws the scene."""
-    seed: int = 0
+    seed: int = 100000
     """Seed of the rollout, or of the plan."""
     step: int = 0
     """Step of the rollout; the first plan at or after it is explained."""
@@ -112,9 +114,12 @@ class Explain(Choosing):
         from closedform.analysis.explain import explain, explain_rollout
         from closedform.analysis.explain_figure import draw_explanation
         from closedform.analysis.familiarity import measure_familiarity
-        from closedform.evaluation.environment import Scene, check_fit, make_environment
+        from closedform.evaluation.environment import Scene, check_fit, check_seed, make_environment
         from closedform.evaluation.study import demos_for
 
+        check_seed(self.seed)
+        if self.step < 0:
+            raise ConfigError(f"step: expected 0 or more, found {self.step}")
         if self.observation is None and self.env is None:
             raise ConfigError("expected --observation NUMBERS, or --env NAME with --seed and --step, found neither")
         environment = make_environment(self.env) if self.env else None
@@ -130,14 +135,16 @@ class Explain(Choosing):
                 f"{self.policy}: expected a policy made of demonstrations, which can be explained, found a "
                 f"{type(policy).__name__}"
             )
-        familiarity = measure_familiarity(policy, self.false_alarm_rate)
+        with progress_bar() as say:
+            say("how far demonstrations are from each other", 0.0)
+            familiarity = measure_familiarity(policy, self.false_alarm_rate)
         if self.observation is not None:
             explanation = explain(policy, self.observation, familiarity, seed=self.seed)
             title = "An observation"
         else:
             assert environment is not None
             explanation = explain_rollout(environment, policy, familiarity, seed=self.seed, step=self.step)
-            title = f"{self.env}, seed {self.seed}, step {self.step}"
+            title = f"{self.env}, seed {self.seed}, step {explanation.step}"
         scene = environment if isinstance(environment, Scene) else None
         picture = draw_explanation(explanation, policy.action_layout, scene, title)
         self.output.parent.mkdir(parents=True, exist_ok=True)

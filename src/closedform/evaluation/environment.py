@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import NamedTuple, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
-from closedform.errors import ConfigError, DataError
+from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.policies.policy import Policy
 
 ENTRY_POINTS = "closedform.environments"
+MEMBERS = ("observation_layout", "action_layout", "max_steps", "rate", "reset", "step", "render")
 BUILT_IN = {"pusht": "closedform.evaluation.pusht:PushT"}
 
 
@@ -89,10 +92,30 @@ def make_environment(name: str) -> Environment:
         name: one of `environment_names()`, or `package.module:function`, where the function (or class) takes no
             arguments. Packages can announce theirs in the entry points `closedform.environments`.
     """
-    environment = _factory(name)()
-    if not isinstance(environment, Environment):
-        raise ConfigError(f"environment {name!r}: expected an Environment, found a {type(environment).__name__}")
+    try:
+        environment = _factory(name)()
+    except ClosedFormError:
+        raise
+    except Exception as error:  # it is somebody's code
+        raise ConfigError(f"environment {name!r}: expected to make it, found {error!r}") from error
+    missing = [member for member in MEMBERS if not hasattr(environment, member)]
+    if missing:
+        found = f"a {type(environment).__name__} without {', '.join(missing)}"
+        raise ConfigError(f"environment {name!r}: expected an Environment, found {found}")
+    for what in ("observation_layout", "action_layout"):
+        if not isinstance(getattr(environment, what), Layout):
+            raise ConfigError(
+                f"environment {name!r}: expected {what} to be a Layout, found {getattr(environment, what)!r}"
+            )
+    if not isinstance(environment.max_steps, int) or environment.max_steps < 1:
+        raise ConfigError(f"environment {name!r}: expected max_steps of at least 1, found {environment.max_steps!r}")
     return environment
+
+
+def check_seed(seed: int, n: int = 1) -> None:
+    """Refuses seeds that no environment can take."""
+    if seed < 0 or seed + n > 2**32:
+        raise ConfigError(f"expected seeds from 0 to 2^32 - 1, found {seed}{f' to {seed + n - 1}' if n > 1 else ''}")
 
 
 def check_fit(environment: Environment, subject: Demos | Policy, name: str) -> None:
@@ -106,16 +129,18 @@ def check_fit(environment: Environment, subject: Demos | Policy, name: str) -> N
             )
 
 
-def _factory(name: str) -> Callable[[], object]:
+def _factory(name: str) -> Callable[[], Any]:
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == name:
             return point.load()
     path = BUILT_IN.get(name, name)
     module, colon, attribute = path.partition(":")
-    if not colon:
+    if not (module and colon and attribute):
         raise ConfigError(
             f"no environment {name!r}: expected one of {', '.join(environment_names())}, or package.module:function"
         )
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # a command's own folder is where its user's modules are
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

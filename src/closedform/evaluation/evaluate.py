@@ -36,7 +36,7 @@ def evaluate(
     if workers <= 1 or len(seeds) < 2:
         place = _make(environment)
         for seed in seeds:
-            yield roll_out(place, policy, seed).to_json()
+            yield _row(place, policy, seed)
         return
     with _one_thread_each():
         pool = ProcessPoolExecutor(
@@ -86,4 +86,13 @@ def _start(policy: Policy[Any], environment: str | Callable[[], Environment]) ->
 
 
 def _episode(seed: int) -> dict[str, Any]:
-    return roll_out(_worker["environment"], _worker["policy"], seed).to_json()
+    return _row(_worker["environment"], _worker["policy"], seed)
+
+
+def _row(environment: Environment, policy: Policy[Any], seed: int) -> dict[str, Any]:
+    try:
+        return roll_out(environment, policy, seed).to_json()
+    except ClosedFormError:
+        raise
+    except Exception as error:  # an environment is somebody's code
+        raise EvaluationError(f"the episode of seed {seed} stopped: {type(error).__name__}: {error}") from error

@@ -11,6 +11,7 @@ from closedform.demos.catalogue import PUSHT_ACTIONS, PUSHT_OBSERVATIONS
 from closedform.errors import MissingExtraError
 from closedform.evaluation.environment import StepResult
 
+APART = np.array([30.0, 30.0, 256.0, 256.0, 0.0])  # nothing touches, so that the solver remembers no contact
 SIZE = 512  # pixels, and units of positions
 
 
@@ -51,9 +52,13 @@ class PushT:
 
     def restore(self, state: np.ndarray) -> np.ndarray:
         """Begins at a recorded state (5,), exactly."""
-        env = self._env
-        env.reset()
-        self._place(env, np.asarray(state, np.float64))
+        env, state = self._env, np.asarray(state, np.float64)
+        env.reset(options={"reset_to_state": APART})
+        env.agent.position = tuple(state[:2])
+        env.block.angle = float(state[4])  # before the position: turning a body moves its origin
+        env.block.position = tuple(state[2:4])
+        for body in (env.agent, env.block):
+            env.space.reindex_shapes_for_body(body)
         return env.get_obs()
 
     def step(self, action: np.ndarray) -> StepResult:
@@ -70,15 +75,6 @@ class PushT:
         other = PushT()
         other.restore(observation)
         return other.render()
-
-    @staticmethod
-    def _place(env: Any, state: np.ndarray) -> None:
-        """The angle first: turning a body moves its origin, unless that is set afterwards."""
-        env.agent.position = tuple(state[:2])
-        env.block.angle = float(state[4])
-        env.block.position = tuple(state[2:4])
-        for body in (env.agent, env.block):
-            env.space.reindex_shapes_for_body(body)
 
 
 def start_state(seed: int) -> np.ndarray:

@@ -21,6 +21,7 @@ from closedform.figures import ACCENT, COLOURS, INK, PAGE_STYLE, QUIET, embedded
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 
 N_STILLS = 6  # pictures in a filmstrip
+LEFT_THE_DATA = 0.1  # share of plans in alarm, where one in a hundred is usual
 MOST_PICTURED = 4  # failures with a picture; all are listed
 STYLE = """
 .rollout { display: grid; grid-template-columns: 260px 1fr; gap: 1rem; align-items: start; margin-bottom: 1.2rem; }
@@ -120,17 +121,17 @@ def _figures(all_results: Mapping[str, dict[str, Any]]) -> str:
     for colour, (name, results) in zip(COLOURS * len(all_results), all_results.items(), strict=False):
         rows = results["episodes"]
         scores = np.sort([row["score"] for row in rows])
-        left.step(np.append(scores, 1), np.append(np.linspace(1, 0, len(rows), endpoint=False), 0), color=colour)
+        shares = np.linspace(1, 0, len(rows), endpoint=False)
+        left.step(np.append(0, scores), np.append(1, shares), where="pre", color=colour)
         left.plot([], [], color=colour, label=name)
         done = np.sort([row["steps"] for row in rows if row["success"]])
         last = max(row["steps"] for row in rows)
         share = np.arange(len(done) + 1) / len(rows)
         middle.step(np.append(0, np.append(done, last)), np.append(share, share[-1]), where="post", color=colour)
-        distances = [row["distance"]["max"] for row in rows]
+        distances = [max(row["distances"]) for row in rows]
         right.scatter(distances, [row["score"] for row in rows], s=9, color=colour, alpha=0.5, linewidths=0)
-    left.set(
-        xlabel="score", ylabel="share of episodes", title="Episodes that reach at least this score", ylim=(0, 1.03)
-    )
+    left.set(xlabel="score", ylabel="share of episodes", xlim=(0, 1.02), ylim=(0, 1.03))
+    left.set_title("Episodes that reach at least this score")
     left.legend(loc="lower left")
     middle.set(
         xlabel="step", ylabel="share of episodes", title="Episodes that have succeeded by this step", ylim=(0, 1.03)
@@ -219,28 +220,28 @@ def _failures(study: Study, environment: Environment, failures: list[dict[str, A
         familiarity = measure_familiarity(policy)
     rows = []
     for row in failures:
-        far = row["distance"]["max"]
-        unusual = "" if familiarity is None else f"{familiarity.share_nearer(far):.1%}"
-        alarm = familiarity is not None and familiarity.alarm(far)
-        causes = [word for word, found in (("left the data", alarm), ("looped", row["loop"])) if found]
+        distances = row["distances"]
+        alarms = 0.0 if familiarity is None else float(np.mean([familiarity.alarm(d) for d in distances]))
+        left = alarms > LEFT_THE_DATA
+        causes = [word for word, found in (("left the data", left), ("looped", row["loop"])) if found]
         rows.append(
             [
                 str(row["seed"]),
                 " and ".join(causes) or "out of time",
                 f"{row['score']:.3f}",
-                f"{row['distance']['median']:.2f}",
-                f"{far:.2f}",
-                unusual,
+                f"{np.median(distances):.2f}",
+                f"{max(distances):.2f}",
+                "" if familiarity is None else f"{alarms:.0%}",
                 str(row["most_repeated"]),
                 ", ".join(f"{episode} ({share:.0%})" for episode, share in row["demonstrations"]),
             ]
         )
-    head = ["seed", "what went wrong", "score", "distance, median", "largest", "farther than", "repeats", "led by"]
+    head = ["seed", "what went wrong", "score", "distance, median", "largest", "plans in alarm", "repeats", "led by"]
     pictures = [_failure_picture(study, environment, row["seed"]) for row in failures[:MOST_PICTURED]]
     note = (
-        "<p class='note'>Distances are those to the nearest demonstrated observation. <em>Farther than</em> is the "
-        "share of demonstrations that, when left out, are nearer to the others. <em>Repeats</em> is how many plans "
-        "the same stretch of a demonstration led.</p>"
+        "<p class='note'>Distances are those to the nearest demonstrated observation. <em>Plans in alarm</em> is "
+        "the share of plans farther away than 99% of demonstrations that were left out; above a tenth the rollout is "
+        "said to have left the data. <em>Repeats</em> is how many plans the same stretch of a demonstration led.</p>"
     )
     table = f"<details open><summary>{len(failures)} of {n_episodes} episodes</summary>{_rows(head, rows, 2)}</details>"
     return f"<h3>Failures</h3>{note}{table}<div class='figures'>{''.join(pictures)}</div>"

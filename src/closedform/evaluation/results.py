@@ -15,6 +15,9 @@ from closedform.evaluation.intervals import bootstrap_ci95, wilson_ci95
 
 FORMAT = "closedform-results"
 FORMAT_VERSION = 1
+KEYS = {"env": str, "demos": dict, "policy": dict, "parameters": dict, "versions": dict, "score": dict, "success": dict}
+KEYS |= {"steps": dict, "latency_ms": dict, "n_episodes": int, "seed": int, "complete": bool, "episodes": list}
+ROW_KEYS = ("seed", "score", "success", "steps", "distances", "loop", "most_repeated", "demonstrations", "latency_ms")
 
 
 def summarise(subject: dict[str, Any], episodes: Sequence[dict[str, Any]], origin: dict[str, Any]) -> dict[str, Any]:
@@ -46,6 +49,14 @@ def summarise(subject: dict[str, Any], episodes: Sequence[dict[str, Any]], origi
     return {**results, **origin, "episodes": episodes}
 
 
+def check_writable(path: Path) -> None:
+    """Raises an OSError now rather than when there are results to lose."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.touch()
+    new.unlink()
+
+
 def write_results(results: dict[str, Any], path: Path) -> None:
     """Writes a results file; the old one is replaced only when the new one is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,8 +82,15 @@ def read_results(path: Path) -> dict[str, Any]:
             f"{path}: expected results of version {FORMAT_VERSION}, found {results.get('format_version')!r}; "
             "another version of closedform wrote it"
         )
-    if not results.get("episodes"):
+    if "episodes" in results and results["episodes"] == []:
         raise LoadError(f"{path}: expected episodes, found none; the evaluation stopped before its first ended")
+    missing = [key for key, kind in KEYS.items() if not isinstance(results.get(key), kind)]
+    if not missing:
+        missing = [
+            f"episodes: {k}" for k in ROW_KEYS if not all(isinstance(r, dict) and k in r for r in results["episodes"])
+        ]
+    if missing:
+        raise LoadError(f"{path}: expected a whole results file, found one without {missing[0]}")
     return results
 
 

@@ -63,16 +63,15 @@ class Rollout:
 
     def to_json(self) -> dict[str, Any]:
         """The row of a results file."""
-        distances = [plan.distance for _, plan in self.plans]
         return {
             "seed": self.seed,
             "score": self.score,
             "success": self.success,
             "steps": len(self.actions),
-            "distance": {"median": float(np.median(distances)), "max": max(distances)},
             "most_repeated": self.most_repeated,
             "loop": self.most_repeated >= LOOP,
             "demonstrations": [[episode, round(share, 4)] for episode, share in self.demonstrations()],
+            "distances": [round(plan.distance, 4) for _, plan in self.plans],
             "latency_ms": [round(1e3 * seconds, 4) for seconds in self.latencies],
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from closedform.demos.formats.common import crc32
 from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
 from closedform.errors import ConfigError, LoadError
-from closedform.evaluation.environment import Environment, check_fit, make_environment
+from closedform.evaluation.environment import Environment, check_fit, check_seed, make_environment
 from closedform.evaluation.evaluate import evaluate
-from closedform.evaluation.results import read_results, summarise, write_results
+from closedform.evaluation.results import check_writable, read_results, summarise, write_results
 from closedform.policies.choice import CHOICES, make_policy
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.policy import Policy
@@ -63,10 +64,9 @@ class Study:
             settings: parameters to replace, as `name=value`.
             seed, n_episodes: the seeds are seed, seed + 1, ...
         """
-        if n_episodes < 1 or seed < 0 or seed + n_episodes > 2**32:
-            raise ConfigError(
-                f"expected at least one episode and seeds from 0 to 2^32 - 1, found {n_episodes} from {seed}"
-            )
+        if n_episodes < 1:
+            raise ConfigError(f"expected at least one episode, found {n_episodes}")
+        check_seed(seed, n_episodes)
         environment = make_environment(env)
         source = None
         if demos is not None:
@@ -88,14 +88,27 @@ class Study:
     @classmethod
     def of(cls, results: dict[str, Any]) -> Study:
         """Makes the study again that a results file came from."""
-        name, demos = results["policy"]["name"], results["demos"]["name"]
-        if demos is None:
-            policy = load_policy(name)
-        else:
-            source = demos_for(make_environment(results["env"]), demos)
-            policy = POLICIES[results["policy"]["class"]](source, **results["parameters"])
         keys = ("env", "demos", "policy", "parameters", "seed", "n_episodes")
-        return cls(results["env"], policy, {key: results[key] for key in keys})
+        subject = {key: results[key] for key in keys}
+        demos = subject["demos"].get("name")
+        try:
+            if demos is None:
+                policy = load_policy(subject["policy"]["name"])
+            else:
+                source = demos_for(make_environment(results["env"]), demos)
+                policy_class = POLICIES[subject["policy"]["class"]]
+                policy = policy_class(source, config=policy_class.config_class.preset(**subject["parameters"]))
+        except (KeyError, TypeError) as error:
+            raise LoadError(f"expected results that say which policy they are of, found {error!r}") from error
+        found = {
+            "demos": {"name": demos, **_facts(policy)},
+            "policy": {**subject["policy"], "class": type(policy).__name__},
+            "parameters": asdict(policy.config),
+        }
+        for key, value in found.items():
+            if value != subject[key]:
+                raise LoadError(f"expected the policy that was evaluated, found one with other {key} under its name")
+        return cls(results["env"], policy, subject)
 
     @property
     def n_episodes(self) -> int:
@@ -113,6 +126,8 @@ class Study:
             workers: processes, by default one for each core.
             name: what the progress bar calls it.
         """
+        if path:
+            check_writable(path)
         rows = self._done(path)
         todo = sorted(
             set(range(self.subject["seed"], self.subject["seed"] + self.n_episodes)) - {r["seed"] for r in rows}
@@ -140,7 +155,7 @@ class Study:
     def results(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The content of a results file with these episodes."""
         origin = {
-            "command": " ".join(["closedform", *sys.argv[1:]]),
+            "command": provenance.command(),
             "commit": provenance.commit(),
             "date": provenance.now(),
             "versions": provenance.versions(),
@@ -159,13 +174,24 @@ class Study:
                 f"{before['policy']['name']!r}, {before['n_episodes']} episodes from seed {before['seed']}); choose "
                 "another name or remove it"
             )
+        made_by, now = (before.get("commit"), before["versions"].get("closedform")), self._made_by()
+        if not before["complete"] and made_by != now:
+            raise LoadError(
+                f"{path}: expected a part of an evaluation with this code, commit {now[0]}, found one with commit "
+                f"{made_by[0]}, version {made_by[1]}; choose another name or remove it"
+            )
         return before["episodes"]
+
+    @staticmethod
+    def _made_by() -> tuple[str | None, str]:
+        return provenance.commit(), provenance.versions()["closedform"]
 
     def _keep(self, rows: Sequence[dict[str, Any]], path: Path | None) -> None:
         results = self.results(rows)
         said = f"stopped after {len(rows)} of {self.n_episodes} episodes"
         if path:
-            write_results(results, path)
+            with suppress(OSError):  # its error would hide the first one
+                write_results(results, path)
             print(f"{said}, which are in {path}; the same command goes on from there", file=sys.stderr)
         else:
             score, success = results["score"]["mean"], results["success"]["mean"]

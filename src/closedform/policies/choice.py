@@ -57,7 +57,7 @@ def make_policy(choice: str, demos: Demos | None, settings: Sequence[str] = ()) 
     if demos is None:
         raise ConfigError(f"the policy {choice!r} is made of demonstrations: expected some, found none")
     changes = {**saved, **parse_settings(policy_class.config_class, settings)}
-    return policy_class(demos, preset, **changes)
+    return policy_class(demos, config=policy_class.config_class.preset(preset, **changes))
 
 
 def parse_settings(config: type[PolicyConfig], settings: Sequence[str]) -> dict[str, Any]:
@@ -109,10 +109,12 @@ def read_config(path: Path) -> tuple[type[DemonstrationPolicy[Any]], dict[str, A
     """Reads such a file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        fits = content["format"] == FORMAT and content["format_version"] == FORMAT_VERSION
-        policy_class, parameters = POLICIES[content["policy"]], dict(content["parameters"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LoadError(f"{path}: expected a parameter file that 'closedform tune' wrote, found {error!r}") from error
-    if not fits:
-        raise LoadError(f"{path}: expected a parameter file of version {FORMAT_VERSION}, found another")
-    return policy_class, parameters
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{path}: expected a parameter file that 'closedform tune' wrote, found {error}") from error
+    kind = content.get("format") if isinstance(content, dict) else None
+    if kind != FORMAT or content.get("format_version") != FORMAT_VERSION:
+        found = f"a file of format {kind!r}" if kind and kind != FORMAT else "another file or version"
+        raise LoadError(f"{path}: expected a parameter file that 'closedform tune' wrote, found {found}")
+    if content.get("policy") not in POLICIES or not isinstance(content.get("parameters"), dict):
+        raise LoadError(f"{path}: expected a parameter file with policy and parameters, found one without")
+    return POLICIES[content["policy"]], content["parameters"]

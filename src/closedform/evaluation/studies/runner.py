@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,14 @@ class Runner:
         output: folder for tables and figures.
         work: folder for results files; those that are there are not run again.
         workers: processes.
+        commits: of the code that made the results that were used.
     """
 
     name: str
     output: Path
     work: Path
     workers: int | None = None
+    commits: set[str] = field(default_factory=set)
 
     @property
     def command(self) -> str:
@@ -39,10 +41,12 @@ class Runner:
 
     def evaluate(self, key: str, *arguments: Any, **options: Any) -> dict[str, Any]:
         """The results of `Study.make(*arguments, **options)`, from the work folder where they are there."""
-        return Study.make(*arguments, **options).run(self.work / f"{key}.json", self.workers, name=key)
+        results = Study.make(*arguments, **options).run(self.work / f"{key}.json", self.workers, name=key)
+        self.commits.add(str(results["commit"]))
+        return results
 
     def write_csv(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Writes a table, with one line of comment that says what made it."""
+        """Writes a table."""
         self.output.mkdir(parents=True, exist_ok=True)
         with (self.output / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
@@ -52,7 +56,7 @@ class Runner:
     def write_figure(self, name: str, figure: Any) -> None:
         """Writes a figure with the command that made it below."""
         self.output.mkdir(parents=True, exist_ok=True)
-        note = f"{self.command} · data: {name}.csv · commit {provenance.commit() or 'unknown'}"
+        note = f"{self.command} · data: {name}.csv · commit {', '.join(sorted(self.commits)) or 'unknown'}"
         figure.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color=QUIET)
         (self.output / f"{name}.png").write_bytes(png(figure))
 
@@ -61,7 +65,7 @@ class Runner:
         self.output.mkdir(parents=True, exist_ok=True)
         origin = {
             "command": self.command,
-            "commit": provenance.commit(),
+            "commits": sorted(self.commits),
             "date": provenance.now(),
             "versions": provenance.versions(),
             "machine": provenance.machine(),
