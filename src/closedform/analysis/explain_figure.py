@@ -29,6 +29,7 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
 
     axis = figure.add_subplot(grid[0, :6])
     draw_plan(axis, explanation, planar, picture, extent)
+    _label(axis, planar, picture)
     axis.set_title(
         "Nearest demonstrations (grey), those with weight (blue),\nthe plan (black) and what is executed (red)"
     )
@@ -126,6 +127,6 @@ def _draw_familiarity(axis: Any, explanation: Explanation) -> None:
     axis.set(
         yticks=[],
         xlabel="distance to the demonstrations",
-        title=f"{'OUT OF RANGE' if alarm else 'Familiar'}: farther than {nearer:.1%} of\ndemonstrations left out "
-        f"({familiarity.describe()})".replace(" for", "\nfor"),
+        title=f"{'OUT OF RANGE' if alarm else 'Familiar'}\nfarther than {nearer:.1%} of those left out\n"
+        + familiarity.describe().replace(" for", "\nfor"),
     )

@@ -94,7 +94,7 @@ class Explain(Choosing):
 
     demos: str | None = None
     """The demonstrations: a path, or the name of a dataset; a saved policy has its own."""
-    observation: tuple[float, ...] | None = None
+    observation: tuple[float, ...] = ()
     """The observation to explain, its numbers."""
     env: str | None = None
     """Or the environment of a rollout, which also draws the scene."""
@@ -120,7 +120,7 @@ class Explain(Choosing):
         check_seed(self.seed)
         if self.step < 0:
             raise ConfigError(f"step: expected 0 or more, found {self.step}")
-        if self.observation is None and self.env is None:
+        if not self.observation and self.env is None:
             raise ConfigError("expected --observation NUMBERS, or --env NAME with --seed and --step, found neither")
         environment = make_environment(self.env) if self.env else None
         if self.demos is None:
@@ -138,7 +138,7 @@ class Explain(Choosing):
         with progress_bar() as say:
             say("how far demonstrations are from each other", 0.0)
             familiarity = measure_familiarity(policy, self.false_alarm_rate)
-        if self.observation is not None:
+        if self.observation:
             explanation = explain(policy, self.observation, familiarity, seed=self.seed)
             title = "An observation"
         else:
