@@ -1,0 +1,1 @@
+"""Editing: neural diffusion policies changed at inference time, with nothing but demonstrations."""

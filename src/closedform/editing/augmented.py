@@ -1,0 +1,97 @@
+"""Augmented: a neural denoiser that demonstrations are added to (the paper's "Novel Demonstration Augmentation")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from closedform.diffusion.denoiser import ClosedForm, Denoiser
+from closedform.errors import ConfigError, DataError
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """The neural prediction as one more data point, with a kernel of its own (eq:augmented_kernel).
+
+    With no demonstrations it is exactly the neural denoiser; without a neural one exactly the closed form. The network
+    is asked once a step; its prediction is not perturbed, the demonstrations are smoothed as ever.
+
+    Attributes:
+        neural: the network's denoiser, or None.
+        closed_form: the demonstrations. Its log weights are whole (eq:augmented_obs_weight, `log_kernel`), since they
+            are compared with another kernel's.
+        neural_log_weight: that of the neural point, for the observation at hand.
+    """
+
+    neural: Denoiser | None
+    closed_form: ClosedForm
+    neural_log_weight: float = 0.0
+
+    def __call__(self, a_s: Array, s: float) -> Array:
+        """E[a_0 | a_s, o] of the samples a_s (..., n, D)."""
+        if self.neural is None:
+            return self.closed_form(a_s, s)
+        predicted = self.neural(a_s, s)
+        if not self.closed_form.actions.shape[-2]:
+            return predicted
+        weights = self.weights(a_s, s, predicted)
+        return weights[..., :-1] @ self.closed_form.actions + weights[..., -1:] * predicted
+
+    def weights(self, a_s: Array, s: float, predicted: Array) -> Array:
+        """The shares of demonstrations and, last, of the neural prediction, (..., n, k + 1); they sum to one.
+
+        Args:
+            a_s: (..., n, D)
+            s: the time.
+            predicted: (..., n, D), the neural denoised samples.
+        """
+        form, xp = self.closed_form, array_namespace(a_s)
+        gain, variance = form.process.gain(s), form.process.noise(s) ** 2
+        centre = xp.mean(form.actions, axis=-2, keepdims=True)
+        actions, rest = form.actions - centre, a_s - gain * centre
+        log_weights = 0.0 if form.log_weights is None else form.log_weights[..., None, None, :]
+        shifts = xp.zeros_like(a_s[..., :1, :]) if form.perturbations is None else form.perturbations
+        moved = rest[..., :, None, :] + shifts[..., None, :, :]  # (..., n, M, D)
+        squared = (
+            xp.sum(moved**2, axis=-1)[..., None] - 2 * gain * moved @ xp.matrix_transpose(actions)[..., None, :, :]
+        )
+        squared = squared + gain**2 * xp.sum(actions**2, axis=-1)[..., None, None, :]
+        demonstrated = log_weights - squared / (2 * variance)  # (..., n, M, k)
+        own = self.neural_log_weight - xp.sum((a_s - gain * predicted) ** 2, axis=-1) / (2 * variance)
+        own = xp.broadcast_to(own[..., None, None], (*demonstrated.shape[:-1], 1))
+        logits = xp.concat([demonstrated, own], axis=-1)
+        shares = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
+        return xp.mean(shares / xp.sum(shares, axis=-1, keepdims=True), axis=-2)
+
+
+def log_kernel(z: np.ndarray, mean: np.ndarray, covariance: np.ndarray, c: float = 1.0) -> float:
+    """-(z - mean)^T (c covariance)^-1 (z - mean) / 2 - log det(c covariance) / 2 (eq:augmented_obs_weight).
+
+    Demonstrations and the neural point are compared in one space, that of the features z: a demonstration's covariance is
+    h^2 times the local one, in whose units its distance was measured, and the neural point's is c times that of all that
+    the network was trained on.
+
+    Args:
+        z: (D_z,), the features now.
+        mean: (D_z,)
+        covariance: (D_z, D_z)
+        c: how much wider than the training data the neural kernel is.
+    """
+    if not 0 < c <= 1e9:
+        raise ConfigError(f"c: expected a positive number up to 1e9, found {c!r}")
+    if covariance.shape != (len(z), len(z)) or mean.shape != z.shape:
+        raise DataError(
+            f"expected a mean and a covariance of {len(z)} numbers as the features have, found {mean.shape} and "
+            f"{covariance.shape}"
+        )
+    try:
+        factor = np.linalg.cholesky(c * np.asarray(covariance, np.float64))
+    except np.linalg.LinAlgError as error:
+        raise DataError("expected a covariance that is positive definite, found one that is not") from error
+    away = np.linalg.solve(factor, np.asarray(z, np.float64) - mean)
+    return float(-0.5 * away @ away - np.sum(np.log(np.diag(factor))))
