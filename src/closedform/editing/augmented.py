@@ -57,10 +57,9 @@ class Augmented:
         log_weights = 0.0 if form.log_weights is None else form.log_weights[..., None, None, :]
         shifts = xp.zeros_like(a_s[..., :1, :]) if form.perturbations is None else form.perturbations
         moved = rest[..., :, None, :] + shifts[..., None, :, :]  # (..., n, M, D)
-        squared = (
-            xp.sum(moved**2, axis=-1)[..., None] - 2 * gain * moved @ xp.matrix_transpose(actions)[..., None, :, :]
-        )
-        squared = squared + gain**2 * xp.sum(actions**2, axis=-1)[..., None, None, :]
+        along = moved @ xp.matrix_transpose(actions)[..., None, :, :]
+        lengths = xp.sum(actions**2, axis=-1)[..., None, None, :]
+        squared = xp.sum(moved**2, axis=-1)[..., None] - 2 * gain * along + gain**2 * lengths
         demonstrated = log_weights - squared / (2 * variance)  # (..., n, M, k)
         own = self.neural_log_weight - xp.sum((a_s - gain * predicted) ** 2, axis=-1) / (2 * variance)
         own = xp.broadcast_to(own[..., None, None], (*demonstrated.shape[:-1], 1))
@@ -72,9 +71,9 @@ class Augmented:
 def log_kernel(z: np.ndarray, mean: np.ndarray, covariance: np.ndarray, c: float = 1.0) -> float:
     """-(z - mean)^T (c covariance)^-1 (z - mean) / 2 - log det(c covariance) / 2 (eq:augmented_obs_weight).
 
-    Demonstrations and the neural point are compared in one space, that of the features z: a demonstration's covariance is
-    h^2 times the local one, in whose units its distance was measured, and the neural point's is c times that of all that
-    the network was trained on.
+    Demonstrations and the neural point are compared in one space, that of the features z: a demonstration's covariance
+    is h^2 times the local one, in whose units its distance was measured, and the neural point's is c times that of all
+    that the network was trained on.
 
     Args:
         z: (D_z,), the features now.
