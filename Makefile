@@ -27,7 +27,7 @@ lint: .venv/.dev
 bench: .venv/.bench
 	$(BIN)/python benchmarks/latency.py --output docs/results
 
-paper: .venv/.dev  # hours of work the first time; goes on where it stopped
+paper: .venv/.dev  # about an hour on two cores; goes on where it was stopped
 	$(BIN)/closedform paper pusht
 	$(BIN)/closedform paper tuning
 
