@@ -162,9 +162,9 @@ The first rows add one thing after the other to the preset `paper`; the others t
 
 ![Score against what the paper does not give](regularization_n_perturbations.png)
 
-The paper gives neither λ nor M; the figure shows what they do. Both presets use λ = 1e-3, with which the preset `paper`
-came closest to the paper's score on other seeds than those reported here (from 20000; 400 episodes: 0.77 with 1e-4, 0.81
-with 1e-3, 0.86 with 3e-3).
+The paper gives neither λ nor M; the figure shows what they do. Both presets use λ = 1e-3, with which the preset
+`paper` came closest to the paper's score on other seeds than those reported here (from 20000; 400 episodes: 0.77 with
+1e-4, 0.81 with 1e-3, 0.86 with 3e-3).
 
 The data of each figure is in the CSV file of the same name. Sweeps change one parameter of a preset at a time,
 {N_SWEEP} episodes a point; latencies are those of the compiled planner with a process on every core.
