@@ -16,13 +16,14 @@ import tyro
 from closedform import ClosedFormError, __version__
 from closedform.cli.data import Convert, Data, Inspect
 from closedform.cli.evaluation import Compare, Eval, Paper, Report
-from closedform.cli.neural import Train
+from closedform.cli.neural import Edit, Train
 from closedform.cli.policy import Explain, Fit, Info, Tune
 
 COMMANDS: dict[str, Any] = {
     "compare": Compare,
     "convert": Convert,
     "data": Data,
+    "edit": Edit,
     "eval": Eval,
     "explain": Explain,
     "fit": Fit,

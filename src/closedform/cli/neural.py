@@ -1,15 +1,16 @@
-"""Commands on neural policies: `train`."""
+"""Commands on neural policies: `train` and `edit`."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from tqdm import tqdm
 from tyro.conf import Positional
 
-from closedform import Policy
+from closedform import Policy, load_demos
 from closedform.cli.data import Reading
 from closedform.cli.policy import Output
 from closedform.errors import ConfigError
@@ -99,3 +100,44 @@ class Train(Reading):
         rows = list(evaluate(policy, self.env, range(self.eval_episodes)))
         score, success = (sum(row[what] for row in rows) / len(rows) for what in ("score", "success"))
         return f"score {score:.3f}, success {success:.2f} over {len(rows)} episodes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """Edits a trained neural policy with demonstrations: `guide` it towards some, or `augment` it with new ones."""
+
+    edit: Positional[Literal["guide", "augment"]]
+    """How."""
+    neural: Positional[Path]
+    """The folder of the neural policy."""
+    demos: str
+    """The demonstrations: of what is wanted, or of what is new; a path, or the name of a dataset."""
+    everything: str | None = None
+    """For `guide`: all demonstrations, those of what is wanted among them."""
+    w: float = 1.0
+    """For `guide`: the strength of guidance."""
+    off_below: float = 10.0
+    """For `guide`: the noise level, of as many as the policy has, at and below which there is no guidance."""
+    c: float = 0.8
+    """For `augment`: how much wider than its training data the network's kernel is; more gives it more weight."""
+    output: Output
+    """Folder for the edited policy, which `eval` takes as --policy."""
+
+    def run(self) -> None:
+        """Makes the edited policy and saves it."""
+        from closedform.editing.augmented_policy import AugmentedPolicy
+        from closedform.editing.edited_policy import demonstrations_for
+        from closedform.editing.guided_policy import GuidedPolicy
+        from closedform.neural.policy import NeuralPolicy
+
+        neural = NeuralPolicy.load(self.neural)
+        form = demonstrations_for(neural, load_demos(self.demos))
+        if self.edit == "augment":
+            policy = AugmentedPolicy(neural, form, c=self.c)
+        elif self.everything is None:
+            raise ConfigError("guide: expected all demonstrations as --everything, found none")
+        else:
+            everything = demonstrations_for(neural, load_demos(self.everything))
+            policy = GuidedPolicy(neural, form, everything, w=self.w, off_below=self.off_below)
+        policy.save(self.output)
+        print(f"{type(policy).__name__} of {self.neural} and {self.demos}: {self.output}")

@@ -25,12 +25,12 @@ class Augmented:
         neural: the network's denoiser, or None.
         closed_form: the demonstrations. Its log weights are whole (eq:augmented_obs_weight, `log_kernel`), since they
             are compared with another kernel's.
-        neural_log_weight: that of the neural point, for the observation at hand.
+        neural_log_weight: that of the neural point for the observation at hand, or (B, 1) for several.
     """
 
     neural: Denoiser | None
     closed_form: ClosedForm
-    neural_log_weight: float = 0.0
+    neural_log_weight: Array = 0.0
 
     def __call__(self, a_s: Array, s: float) -> Array:
         """E[a_0 | a_s, o] of the samples a_s (..., n, D)."""

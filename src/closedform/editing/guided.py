@@ -35,10 +35,15 @@ class Guided:
     off_below: float = 0.0
 
     def __post_init__(self):
-        if not 0 <= self.w <= 1e6:
-            raise ConfigError(f"w: expected 0 to 1e6, found {self.w!r}")
-        if not self.off_below >= 0:
-            raise ConfigError(f"off_below: expected a time of 0 or more, found {self.off_below!r}")
+        self.check(self.w, self.off_below)
+
+    @staticmethod
+    def check(w: float, off_below: float) -> None:
+        """Refuses a strength or a time that makes no sense."""
+        if not 0 <= w <= 1e6:
+            raise ConfigError(f"w: expected 0 to 1e6, found {w!r}")
+        if not off_below >= 0:
+            raise ConfigError(f"off_below: expected a time of 0 or more, found {off_below!r}")
 
     def __call__(self, a_s: Array, s: float) -> Array:
         """E[a_0 | a_s] of the samples a_s (..., n, D), guided."""

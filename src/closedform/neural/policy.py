@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from closedform.demos.episode import real_array
 from closedform.demos.layout import Layout
+from closedform.diffusion.denoiser import Denoiser
 from closedform.diffusion.predictor import Predictor
-from closedform.diffusion.sampler import SAMPLERS, ddpm
+from closedform.diffusion.sampler import SAMPLERS, Callback, ddpm
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.neural.config import NeuralConfig
 from closedform.neural.data import Normalisation, TrainingData
@@ -103,15 +104,13 @@ class NeuralPolicy(Policy[NeuralConfig]):
     def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
         """Plans one chunk for one observation (D_o,) or window (N_o, D_o)."""
         windows = self._windows(real_array(observation, "an observation")[None])
-        features = self.features_of(windows)
-        away = self._whitening @ (features[0] - self.normalisation.mean)
         return Plan(
-            actions=self._sample(features, 1, generator(seed))[0, 0],
+            actions=self._sample(self.features_of(windows), 1, generator(seed))[0, 0],
             frame="world",
             episodes=np.empty(0, np.int64),
             steps=np.empty(0, np.int64),
             weights=np.empty(0),
-            distance=float(np.sqrt(away @ away)),
+            distance=self.distance(windows[0]),
         )
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
@@ -122,6 +121,11 @@ class NeuralPolicy(Policy[NeuralConfig]):
         if n_samples < 1:
             raise ConfigError(f"n_samples: expected a whole number of at least 1, found {n_samples!r}")
         return self._sample(self.features_of(self._windows(observations)), n_samples, generator(seed))
+
+    def distance(self, window: np.ndarray) -> float:
+        """How far a window (N_o, D_o) is from the mean of what the network was trained on, in standard deviations."""
+        away = self._whitening @ (self.features_of(window[None])[0] - self.normalisation.mean)
+        return float(np.sqrt(away @ away))
 
     def features_of(self, windows: np.ndarray) -> np.ndarray:
         """What the network sees of windows (B, N_o, D_o). -> (B, D_z)."""
@@ -145,15 +149,29 @@ class NeuralPolicy(Policy[NeuralConfig]):
         return Predictor(self.config.make_process(), predict, "epsilon", bound=1.0)
 
     def _sample(self, features: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+        return self.sample_with(self.denoiser(features), len(features), n_samples, rng)
+
+    def sample_with(
+        self,
+        denoiser: Denoiser,
+        size: int,
+        n_samples: int,
+        rng: np.random.Generator,
+        callback: Callback | None = None,
+    ) -> np.ndarray:
+        """Samples with a denoiser on this policy's normalised chunks (size, n, N_a * D); in the robot's units."""
         config, norm = self.config, self.normalisation
-        noise = rng.standard_normal((len(features), n_samples, config.n_action_steps * self._encoding.width))
+        noise = rng.standard_normal((size, n_samples, config.n_action_steps * self._encoding.width))
         sampler = SAMPLERS[config.sampler]
         extra = {"rng": rng} if sampler is ddpm else {}
-        chunks = sampler(
-            self.denoiser(features), config.make_process(), noise, n_steps=config.n_sampling_steps, **extra
-        )
-        encoded = chunks.reshape(len(features), n_samples, config.n_action_steps, -1)
+        steps = config.n_sampling_steps
+        chunks = sampler(denoiser, config.make_process(), noise, n_steps=steps, callback=callback, **extra)
+        encoded = chunks.reshape(size, n_samples, config.n_action_steps, -1)
         return self._encoding.decode(encoded / norm.action_scale + norm.action_offset)
+
+    def normalised(self, encoded: np.ndarray) -> np.ndarray:
+        """Encoded actions (..., D) as the network sees them."""
+        return (encoded - self.normalisation.action_offset) * self.normalisation.action_scale
 
     def _weights(self) -> torch.Tensor:
         return torch.nn.utils.parameters_to_vector(self.model.parameters())

@@ -19,8 +19,9 @@ class Plan:
         frame: the frame that the demonstrations were carried over in: `"world"`, a body, or `"body.position"`.
         episodes: (m,), ids of the demonstrations' episodes, those with most weight first.
         steps: (m,), the step at which each demonstrated chunk begins.
-        weights: (m,), sums to one.
+        weights: (m,), sums to one where no network has a share.
         distance: how far the nearest demonstrated observation was, in units of the metric.
+        neural_share: how much of the chunk is a network's; the weights sum to the rest.
     """
 
     actions: np.ndarray
@@ -29,6 +30,7 @@ class Plan:
     steps: np.ndarray
     weights: np.ndarray
     distance: float
+    neural_share: float = 0.0
 
     @property
     def n_effective(self) -> float:

@@ -26,7 +26,7 @@ from closedform.policies.policy import Policy
 
 FORMAT = "closedform-policy"
 FORMAT_VERSION = 1
-NEURAL = "closedform-neural"
+NEURAL, EDITED = "closedform-neural", "closedform-edited"
 POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {
     policy.__name__: policy for policy in (ClosedFormPolicy, NearestNeighborPolicy, KernelRegressionPolicy)
 }
@@ -98,6 +98,10 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
         from closedform.neural.policy import read_neural
 
         return read_neural(folder, config)
+    if config["format"] == EDITED:
+        from closedform.editing.edited_policy import read_edited
+
+        return read_edited(folder, config)
     arrays = _read_arrays(folder)
     try:
         policy_class = POLICIES[config["policy"]]
@@ -182,7 +186,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise LoadError(f"{folder}: expected a saved policy, found no config.json in it") from error
     except (OSError, ValueError) as error:
         raise LoadError(f"{path}: expected JSON, found {error}") from error
-    if not isinstance(config, dict) or config.get("format") not in (FORMAT, NEURAL):
+    if not isinstance(config, dict) or config.get("format") not in (FORMAT, NEURAL, EDITED):
         raise LoadError(f"{path}: expected format {FORMAT!r}; this is not a policy that closedform saved")
     version = config.get("format_version")
     if config["format"] == FORMAT and version != FORMAT_VERSION:

@@ -1,0 +1,192 @@
+"""EditedPolicy: a neural policy and demonstrations that change what it does."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from closedform.demos.demos import Demos
+from closedform.demos.episode import real_array
+from closedform.demos.layout import Layout
+from closedform.diffusion.denoiser import ClosedForm, Denoiser
+from closedform.errors import ConfigError, DataError, LoadError
+from closedform.neural.config import NeuralConfig
+from closedform.neural.policy import NeuralPolicy
+from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.neighbourhood import Neighbourhood
+from closedform.policies.plan import Plan
+from closedform.policies.policy import Policy
+from closedform.policies.randomness import Seed, generator
+from closedform.policies.saving import EDITED
+
+FORMAT_VERSION = 1
+
+
+class EditedPolicy(Policy[NeuralConfig]):
+    """Samples with the neural policy's process, parameters and normalisation, and an edited denoiser.
+
+    Args:
+        neural: the trained policy.
+        demonstrations: the closed-form policies that edit it, by what they are for. Their windows and chunks are as
+            long as those of the neural policy, and they act in the world's frame; `demonstrations_for` makes such.
+    """
+
+    edit: ClassVar[str]
+
+    def __init__(self, neural: NeuralPolicy, demonstrations: dict[str, ClosedFormPolicy]):
+        self.neural, self.config, self.demonstrations = neural, neural.config, demonstrations
+        for name, policy in demonstrations.items():
+            check_fit(neural, policy, name)
+
+    @property
+    def observation_layout(self) -> Layout:
+        """What the numbers of an observation are."""
+        return self.neural.observation_layout
+
+    @property
+    def action_layout(self) -> Layout:
+        """What the numbers of an action are."""
+        return self.neural.action_layout
+
+    @property
+    def n_weights(self) -> int:
+        """How many numbers were trained."""
+        return self.neural.n_weights
+
+    @property
+    @abstractmethod
+    def parameters(self) -> dict[str, float]:
+        """What the edit was asked for with, by the names of its arguments."""
+
+    @abstractmethod
+    def denoiser(self, windows: np.ndarray, rng: np.random.Generator) -> Denoiser:
+        """The edited denoiser for windows (B, N_o, D_o), on the neural policy's normalised chunks (B, n, N_a * D)."""
+
+    def warm_up(self) -> None:
+        """Plans once."""
+        policy = next(iter(self.demonstrations.values()))
+        self.plan(next(episode for episode in policy.episodes if len(episode)).observations[0], seed=0)
+
+    def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
+        """Plans one chunk for one observation (D_o,) or window (N_o, D_o); its distance is the neural policy's."""
+        windows, rng = self._windows(real_array(observation, "an observation")[None]), generator(seed)
+        return Plan(
+            actions=self.neural.sample_with(self.denoiser(windows, rng), 1, 1, rng)[0, 0],
+            frame="world",
+            episodes=np.empty(0, np.int64),
+            steps=np.empty(0, np.int64),
+            weights=np.empty(0),
+            distance=self.neural.distance(windows[0]),
+            neural_share=1.0,
+        )
+
+    def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
+        """Samples chunks (B, n_samples, N_a, D_a) for many observations at once."""
+        observations, rng = real_array(observations, "observations"), generator(seed)
+        if observations.ndim not in (2, 3) or not len(observations):
+            raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
+        windows = self._windows(observations)
+        return self.neural.sample_with(self.denoiser(windows, rng), len(windows), n_samples, rng)
+
+    def perturbations(self, policy: ClosedFormPolicy, rng: np.random.Generator) -> np.ndarray:
+        """(M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalised actions."""
+        return policy._perturbations(rng, policy._store)
+
+    def closed_form(
+        self, policy: ClosedFormPolicy, near: list[Neighbourhood], log_weights: list[np.ndarray], shifts: np.ndarray
+    ) -> ClosedForm:
+        """The closed form of the neighbours of B observations, on the neural policy's process and normalisation."""
+        chunks = np.array([self.neural.normalised(policy._store.chunks(one.rows, 0)) for one in near])
+        return ClosedForm(
+            process=self.config.make_process(),
+            actions=chunks.reshape(*chunks.shape[:2], -1),
+            log_weights=np.array(log_weights),
+            perturbations=shifts,
+        )
+
+    def save(self, folder: Any) -> None:
+        """Writes config.json and a folder for each part."""
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()) and not _is_edited(folder):
+            raise LoadError(f"{folder}: expected nothing, or an edited policy to replace, found other files")
+        self.neural.save(folder / "neural")
+        for name, policy in self.demonstrations.items():
+            policy.save(folder / name)
+        content = {"format": EDITED, "format_version": FORMAT_VERSION, "edit": self.edit, "parameters": self.parameters}
+        (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) -> ClosedFormPolicy:
+    """The closed-form policy of demonstrations that edits a neural one, with the paper's parameters."""
+    for what in ("observation_layout", "action_layout"):
+        check_layouts(getattr(neural, what), getattr(demos, what), "the demonstrations", what)
+    config = neural.config
+    fitted = {
+        "n_obs_steps": config.n_obs_steps,
+        "n_action_steps": config.n_action_steps,
+        "n_execute": config.n_execute,
+        "features": "geometric",
+        "n_neighbors": None,
+        "bandwidth": 0.09 * math.sqrt(len(neural.normalisation.mean)),  # its table of editing gives h itself
+    }
+    return ClosedFormPolicy(demos, "paper", **{**fitted, **parameters})
+
+
+def neighbourhoods(policy: ClosedFormPolicy, windows: np.ndarray) -> list[Neighbourhood]:
+    """The neighbourhood of each of the windows (B, N_o, D_o)."""
+    store = policy._store
+    return [policy._neighbourhood(store, query) for query in store.features_of(windows)]
+
+
+def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None:
+    """Refuses demonstrations that do not fit a neural policy, and says in what."""
+    for what in ("observation_layout", "action_layout"):
+        check_layouts(getattr(neural, what), getattr(policy, what), name, what)
+    for what in ("n_obs_steps", "n_action_steps"):
+        theirs, ours = getattr(neural.config, what), getattr(policy.config, what)
+        if theirs != ours:
+            raise ConfigError(f"{what}: expected {theirs} as the neural policy has, found {ours} in {name}")
+    if policy.config.frames != "world":
+        found = policy.config.frames
+        raise ConfigError(f"frames: expected 'world' in {name}, as the neural policy acts, found {found!r}")
+
+
+def check_layouts(expected: Layout, found: Layout, name: str, what: str) -> None:
+    """Says how two layouts differ."""
+    if expected != found:
+        words = [
+            ", ".join(f"{e.body or '-'} {e.kind} {e.size}" for e in layout.entries) for layout in (expected, found)
+        ]
+        raise DataError(
+            f"expected {name} to have the {what.replace('_', ' ')} of the neural policy ({words[0]}), found {words[1]}"
+        )
+
+
+def read_edited(folder: Path, content: dict[str, Any]) -> EditedPolicy:
+    """Reads a policy that `EditedPolicy.save` wrote, given what its config.json says."""
+    from closedform.editing.augmented_policy import AugmentedPolicy
+    from closedform.editing.guided_policy import GuidedPolicy
+
+    kinds: dict[str, type[GuidedPolicy | AugmentedPolicy]] = {"guide": GuidedPolicy, "augment": AugmentedPolicy}
+    kind = kinds.get(str(content.get("edit")))
+    version, parameters = content.get("format_version"), content.get("parameters")
+    if kind is None or version != FORMAT_VERSION or not isinstance(parameters, dict):
+        raise LoadError(f"{folder / 'config.json'}: expected an edit of version {FORMAT_VERSION}, found another")
+    neural = NeuralPolicy.load(folder / "neural")
+    forms = {name: ClosedFormPolicy.load(folder / name) for name in kind.parts}
+    try:
+        return kind(neural, **forms, **parameters)
+    except TypeError as error:
+        raise LoadError(f"{folder / 'config.json'}: expected the parameters of the edit, found {error}") from error
+
+
+def _is_edited(folder: Path) -> bool:
+    try:
+        return json.loads((folder / "config.json").read_text(encoding="utf-8"))["format"] == EDITED
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

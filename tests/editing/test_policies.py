@@ -1,0 +1,151 @@
+"""Edited policies: exact at both ends, saved and loaded, and demonstrations take over where the network is lost."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from closedform import Demos, Layout, load_policy, save_demos
+from closedform.cli import main
+from closedform.editing.augmented_policy import AugmentedPolicy
+from closedform.editing.edited_policy import demonstrations_for
+from closedform.editing.guided_policy import GuidedPolicy
+from closedform.errors import ClosedFormError, ConfigError, DataError
+from closedform.neural.config import NeuralConfig
+from closedform.neural.data import training_data
+from closedform.neural.dit import DiT
+from closedform.neural.policy import NeuralPolicy
+from tests.evaluation.toy import reach_demos
+
+CONFIG = NeuralConfig(
+    width=32,
+    n_heads=2,
+    n_blocks=1,
+    observation_hidden=16,
+    observation_embedding=16,
+    sampler="ddim",
+    n_sampling_steps=10,
+)
+
+
+def shifted(demos: Demos, by: float) -> Demos:
+    episodes = [(e.observations + by, e.actions + by) for e in demos]
+    return Demos(episodes, demos.observation_layout, demos.action_layout)
+
+
+@pytest.fixture(scope="module")
+def neural():
+    """A network that was never trained, so that it says nothing sensible."""
+    data = training_data(reach_demos(), CONFIG)
+    torch.manual_seed(0)
+    network = DiT(CONFIG, data.features.shape[1], 2)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return NeuralPolicy.of(CONFIG, torch.nn.utils.parameters_to_vector(network.parameters()), data)
+
+
+@pytest.fixture(scope="module")
+def everything(neural):
+    return demonstrations_for(neural, reach_demos())
+
+
+def same(first, second, observation=(0.1, 0.2, 0.5, 0.5)):
+    plans = [policy.plan(np.array(observation), seed=3).actions for policy in (first, second)]
+    return np.array_equal(*plans)
+
+
+def test_no_guidance_is_the_neural_policy_to_the_last_bit(neural, everything):
+    half, left_out = demonstrations_for(neural, reach_demos()[10:]), reach_demos()[0].observations[0]
+    assert same(GuidedPolicy(neural, half, everything, w=0.0), neural, left_out)
+    assert same(GuidedPolicy(neural, half, everything, w=2.0, off_below=100), neural, left_out)
+    assert not same(GuidedPolicy(neural, half, everything, w=2.0), neural, left_out)
+
+
+def test_equal_demonstrations_guide_nowhere(neural, everything):
+    again = demonstrations_for(neural, reach_demos())
+    assert same(GuidedPolicy(neural, again, everything, w=5.0), neural)
+
+
+def test_many_observations_at_once_are_each_guided_by_their_own_neighbours(neural):
+    half, full = (demonstrations_for(neural, demos, tau=0.0) for demos in (reach_demos()[:10], reach_demos()))
+    policy = GuidedPolicy(neural, half, full, w=1.0)
+    windows = np.stack([e.observations[2:4] for e in reach_demos()[:3]])
+    together = policy.denoiser(windows, np.random.default_rng(0))
+    noise = np.random.default_rng(1).normal(size=(3, 2, 16))
+    for i in range(3):
+        alone = policy.denoiser(windows[i : i + 1], np.random.default_rng(0))
+        assert alone(noise[i : i + 1], 60)[0] == pytest.approx(together(noise, 60)[i], abs=1e-5)
+
+
+def test_demonstrations_take_over_where_the_network_was_never_trained(neural):
+    away = shifted(reach_demos(), 5.0)
+    policy = AugmentedPolicy(neural, demonstrations_for(neural, away, tau=0.0))
+    far = policy.plan(away[0].observations[4:6], seed=0)
+    assert far.neural_share < 1e-6 and far.weights.sum() == pytest.approx(1)
+    assert far.actions[0] == pytest.approx(away[0].actions[5], abs=0.1)
+    observation = reach_demos()[0].observations[5]
+    near = policy.plan(observation, seed=0)
+    assert near.neural_share > 1 - 1e-6
+    assert near.actions == pytest.approx(neural.plan(observation, seed=0).actions, abs=1e-5)
+
+
+def test_far_from_its_data_a_wider_kernel_gives_the_network_more_weight(neural, everything):
+    window = np.repeat((reach_demos()[3].observations[2] + 3.0)[None, None], 2, axis=1)
+    weights = [
+        AugmentedPolicy(neural, everything, c=c).denoiser(window, np.random.default_rng(0)).neural_log_weight[0, 0]
+        for c in (0.5, 2.0)
+    ]
+    assert weights[0] < weights[1]
+
+
+def test_edited_policies_are_saved_and_loaded(neural, everything, tmp_path):
+    half = demonstrations_for(neural, reach_demos()[:10])
+    for name, policy in (
+        ("guided", GuidedPolicy(neural, half, everything, w=1.5, off_below=20)),
+        ("augmented", AugmentedPolicy(neural, half, c=2.0)),
+    ):
+        policy.save(tmp_path / name)
+        policy.save(tmp_path / name)  # over itself
+        loaded = load_policy(tmp_path / name)
+        assert type(loaded) is type(policy) and same(loaded, policy)
+    config = json.loads((tmp_path / "guided" / "config.json").read_text())
+    for change, message in (
+        ({"edit": "improve"}, "expected an edit of version 1"),
+        ({"parameters": {"w": 1.0, "luck": 2}}, "expected the parameters of the edit"),
+        ({"parameters": {"w": -1.0}}, "w: expected 0 to 1e6"),
+    ):
+        (tmp_path / "guided" / "config.json").write_text(json.dumps({**config, **change}))
+        with pytest.raises(ClosedFormError, match=message):
+            load_policy(tmp_path / "guided")
+
+
+def test_parts_that_do_not_fit_are_named(neural, everything):
+    other = Demos(list(reach_demos()), Layout.of(("arm", "position", 2), ("target", "position", 2)), None)
+    with pytest.raises(DataError, match=r"observation layout of the neural policy \(hand position 2.*found arm"):
+        demonstrations_for(neural, other)
+    with pytest.raises(ConfigError, match="n_action_steps: expected 8 as the neural policy has, found 4 in novel"):
+        AugmentedPolicy(neural, demonstrations_for(neural, reach_demos(), n_action_steps=4, n_execute=4))
+    with pytest.raises(ConfigError, match="frames: expected 'world'"):
+        AugmentedPolicy(neural, demonstrations_for(neural, reach_demos(), frames="auto"))
+    with pytest.raises(ConfigError, match="features: expected 'geometric' in novel"):
+        AugmentedPolicy(neural, demonstrations_for(neural, reach_demos(), features="scaled"))
+    with pytest.raises(ConfigError, match="c: expected a positive number"):
+        AugmentedPolicy(neural, everything, c=-1.0)
+
+
+def test_the_command_edits_and_the_result_can_be_evaluated(neural, tmp_path, capsys):
+    neural.save(tmp_path / "neural")
+    save_demos(reach_demos(), tmp_path / "all")
+    save_demos(reach_demos()[:10], tmp_path / "half")
+    common = [str(tmp_path / "neural"), "--demos", str(tmp_path / "half")]
+    main(["edit", "augment", *common, "-o", str(tmp_path / "augmented")])
+    main(["edit", "guide", *common, "--everything", str(tmp_path / "all"), "--w", "2", "-o", str(tmp_path / "guided")])
+    assert "GuidedPolicy of" in capsys.readouterr().out
+    for name in ("augmented", "guided"):
+        arguments = ["--env", "tests.evaluation.toy:Reach", "--policy", str(tmp_path / name), "--episodes", "1"]
+        main(["eval", *arguments, "--json", str(tmp_path / f"{name}.json")])
+        assert json.loads((tmp_path / f"{name}.json").read_text())["complete"]
+    with pytest.raises(SystemExit):
+        main(["edit", "guide", *common, "-o", str(tmp_path / "x")])
+    assert "expected all demonstrations as --everything" in capsys.readouterr().err
