@@ -251,16 +251,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         return plan, store
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
-        """Samples chunks for many observations at once.
-
-        Args:
-            observations: (B, D_o), or windows (B, N_o, D_o), the newest last; single observations are repeated.
-            n_samples: how many for each.
-            seed: an integer or a generator; the same seed gives the same chunks.
-
-        Returns:
-            (B, n_samples, N_a, D_a), in the robot's units.
-        """
+        """Samples chunks (B, n_samples, N_a, D_a) for many observations at once, on all cores where that pays."""
         if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
             raise ConfigError(f"n_samples: expected a whole number of at least 1, found {n_samples!r}")
         store = self._store
