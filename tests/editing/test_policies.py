@@ -149,3 +149,12 @@ def test_the_command_edits_and_the_result_can_be_evaluated(neural, tmp_path, cap
     with pytest.raises(SystemExit):
         main(["edit", "guide", *common, "-o", str(tmp_path / "x")])
     assert "expected all demonstrations as --everything" in capsys.readouterr().err
+
+
+def test_policies_that_differ_have_other_fingerprints(neural, everything):
+    other = NeuralPolicy.of(CONFIG, neural._weights() + 1e-3, training_data(reach_demos(), CONFIG))
+    policies = [neural, other, everything, demonstrations_for(neural, reach_demos()[:10])]
+    policies += [AugmentedPolicy(network, everything, c=c) for network in (neural, other) for c in (0.5, 0.8)]
+    prints = [json.dumps(policy.fingerprint()) for policy in policies]
+    assert len(set(prints)) == len(prints)
+    assert json.dumps(AugmentedPolicy(neural, everything, c=0.5).fingerprint()) in prints

@@ -11,7 +11,7 @@ from closedform.neural.config import NeuralConfig, TrainingConfig
 from closedform.neural.data import training_data
 from closedform.neural.dit import DiT
 from closedform.neural.policy import NeuralPolicy
-from closedform.neural.training import Trainer
+from closedform.neural.training import Trainer, choose_device
 from tests.conftest import planar_demos
 from tests.evaluation.toy import reach_demos
 
@@ -156,3 +156,10 @@ def test_the_command_trains_goes_on_and_gives_a_policy(tmp_path, capsys, monkeyp
     with pytest.raises(SystemExit):
         main([*common, "--steps", "7"])
     assert "expected a checkpoint of this training" in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_there_is_said(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto") == "cpu"
+    with pytest.raises(ConfigError, match="expected a GPU that torch can use, found none"):
+        choose_device("cuda")

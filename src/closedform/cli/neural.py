@@ -45,21 +45,15 @@ class Train(Reading):
 
     def run(self) -> None:
         """Trains, with checkpoints."""
-        import torch
-
         from closedform.neural.config import NeuralConfig, TrainingConfig
         from closedform.neural.data import training_data
         from closedform.neural.policy import NeuralPolicy
-        from closedform.neural.training import Trainer
+        from closedform.neural.training import Trainer, choose_device
 
         for name in ("steps", "save_every", "eval_every", "eval_episodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
-        device = self.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        elif device == "cuda" and not torch.cuda.is_available():
-            raise ConfigError("device: expected a GPU that torch can use, found none; use --device cpu")
+        device = choose_device(self.device)
         network = NeuralConfig()
         training = TrainingConfig(
             n_steps=self.steps, batch_size=self.batch_size, learning_rate=self.learning_rate, seed=self.seed

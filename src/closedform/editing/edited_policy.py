@@ -58,6 +58,11 @@ class EditedPolicy(Policy[NeuralConfig]):
         """How many numbers were trained."""
         return self.neural.n_weights
 
+    def fingerprint(self) -> dict[str, Any]:
+        """Those of its parts, and what the edit was asked for with."""
+        parts = {"neural": self.neural, **self.demonstrations}
+        return {**{name: part.fingerprint() for name, part in parts.items()}, self.edit: self.parameters}
+
     @property
     @abstractmethod
     def parameters(self) -> dict[str, float]:

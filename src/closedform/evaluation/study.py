@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from tqdm import tqdm
 from closedform import provenance
 from closedform.demos.catalogue import CATALOGUE
 from closedform.demos.demos import Demos
-from closedform.demos.formats.common import crc32
 from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
 from closedform.errors import ConfigError, LoadError
@@ -23,7 +21,6 @@ from closedform.evaluation.environment import Environment, check_fit, check_seed
 from closedform.evaluation.evaluate import evaluate
 from closedform.evaluation.results import check_writable, read_results, summarise, write_results
 from closedform.policies.choice import CHOICES, make_policy
-from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
 
@@ -77,7 +74,7 @@ class Study:
         check_fit(environment, made, f"the policy {policy!r}")
         subject = {
             "env": env,
-            "demos": {"name": demos, **_facts(made)},
+            "demos": {"name": demos, **made.fingerprint()},
             "policy": {"name": policy, "class": type(made).__name__},
             "parameters": asdict(made.config),
             "seed": seed,
@@ -101,7 +98,7 @@ class Study:
         except (KeyError, TypeError) as error:
             raise LoadError(f"expected results that say which policy they are of, found {error!r}") from error
         found = {
-            "demos": {"name": demos, **_facts(policy)},
+            "demos": {"name": demos, **policy.fingerprint()},
             "policy": {**subject["policy"], "class": type(policy).__name__},
             "parameters": asdict(policy.config),
         }
@@ -189,21 +186,15 @@ class Study:
     def _keep(self, rows: Sequence[dict[str, Any]], path: Path | None) -> None:
         results = self.results(rows)
         said = f"stopped after {len(rows)} of {self.n_episodes} episodes"
-        if path:
-            with suppress(OSError):  # its error would hide the first one
+        try:
+            if path:
                 write_results(results, path)
-            print(f"{said}, which are in {path}; the same command goes on from there", file=sys.stderr)
-        else:
-            score, success = results["score"]["mean"], results["success"]["mean"]
-            print(f"{said}: score {score:.3f}, success {success:.3f}", file=sys.stderr)
-
-
-def _facts(policy: Policy[Any]) -> dict[str, Any]:
-    """What tells the data behind a policy from other data."""
-    if not isinstance(policy, DemonstrationPolicy):
-        return {"weights": policy.n_weights}
-    arrays = (array for episode in policy.episodes for array in (episode.observations, episode.actions))
-    return {"episodes": len(policy.episodes), "steps": sum(map(len, policy.episodes)), "crc32": crc32(arrays)}
+                print(f"{said}, which are in {path}; the same command goes on from there", file=sys.stderr)
+                return
+        except OSError:  # what stopped the evaluation is said in any case
+            said += f" ({path} could not be written)"
+        score, success = results["score"]["mean"], results["success"]["mean"]
+        print(f"{said}: score {score:.3f}, success {success:.3f}", file=sys.stderr)
 
 
 def demos_for(environment: Environment, source: str) -> Demos:

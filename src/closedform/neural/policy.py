@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from closedform.demos.episode import real_array
+from closedform.demos.formats.common import crc32
 from closedform.demos.layout import Layout
 from closedform.diffusion.denoiser import Denoiser
 from closedform.diffusion.predictor import Predictor
@@ -90,6 +91,10 @@ class NeuralPolicy(Policy[NeuralConfig]):
     def n_weights(self) -> int:
         """How many numbers the network has."""
         return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def fingerprint(self) -> dict[str, Any]:
+        """How many weights it has, and their checksum."""
+        return {"weights": self.n_weights, "crc32": crc32([self._weights().cpu().numpy()])}
 
     def with_sampling(self, sampler: str, n_sampling_steps: int) -> NeuralPolicy:
         """The same network, sampled differently."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from closedform.demos.demos import Demos, as_episode, check_episode
 from closedform.demos.episode import Episode, real_array
+from closedform.demos.formats.common import crc32
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.policies.config import PolicyConfig
@@ -166,6 +167,11 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def n_windows(self) -> int:
         """How many demonstrated windows there are to choose from."""
         return len(self._store)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """How many episodes and steps it holds, and their checksum."""
+        arrays = (array for episode in self.episodes for array in (episode.observations, episode.actions))
+        return {"episodes": len(self.episodes), "steps": sum(map(len, self.episodes)), "crc32": crc32(arrays)}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.episode_ids)} episodes, {self.n_windows} windows)"

@@ -90,6 +90,10 @@ class Policy(ABC, Generic[ConfigT]):
         return 0
 
     @abstractmethod
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells the data or weights behind it from others, besides its parameters."""
+
+    @abstractmethod
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder; see `load`."""
 
