@@ -12,6 +12,7 @@ from closedform.errors import MissingExtraError
 from closedform.evaluation.environment import StepResult
 
 APART = np.array([30.0, 30.0, 256.0, 256.0, 0.0])  # nothing touches, so that the solver remembers no contact
+THRESHOLD = 0.95  # of the outline, above which it counts as covered
 SIZE = 512  # pixels, and units of positions
 
 
@@ -60,6 +61,11 @@ class PushT:
         for body in (env.agent, env.block):
             env.space.reindex_shapes_for_body(body)
         return env.get_obs()
+
+    def coverage(self, state: np.ndarray) -> float:
+        """The share of the outline that the block covers at a recorded state (5,); begins there."""
+        self.restore(state)
+        return float(self._env._get_coverage())
 
     def step(self, action: np.ndarray) -> StepResult:
         """Moves the agent's target to a position (2,) for a tenth of a second."""
