@@ -16,6 +16,7 @@ from closedform.neural.config import NeuralConfig
 from closedform.neural.data import training_data
 from closedform.neural.dit import DiT
 from closedform.neural.policy import NeuralPolicy
+from closedform.policies.randomness import Streams
 from tests.evaluation.toy import reach_demos
 
 CONFIG = NeuralConfig(
@@ -50,6 +51,10 @@ def everything(neural):
     return demonstrations_for(neural, reach_demos())
 
 
+def streams(n):
+    return Streams([np.random.default_rng(seed) for seed in range(n)])
+
+
 def same(first, second, observation=(0.1, 0.2, 0.5, 0.5)):
     plans = [policy.plan(np.array(observation), seed=3).actions for policy in (first, second)]
     return np.array_equal(*plans)
@@ -71,11 +76,11 @@ def test_many_observations_at_once_are_each_guided_by_their_own_neighbours(neura
     half, full = (demonstrations_for(neural, demos, tau=0.0) for demos in (reach_demos()[:10], reach_demos()))
     policy = GuidedPolicy(neural, half, full, w=1.0)
     windows = np.stack([e.observations[2:4] for e in reach_demos()[:3]])
-    together = policy.denoiser(windows, np.random.default_rng(0))
-    noise = np.random.default_rng(1).normal(size=(3, 2, 16))
+    together = policy.denoiser(windows, streams(3))
+    noise = neural.noise(streams(3), 2)
     for i in range(3):
-        alone = policy.denoiser(windows[i : i + 1], np.random.default_rng(0))
-        assert alone(noise[i : i + 1], 60)[0] == pytest.approx(together(noise, 60)[i], abs=1e-5)
+        alone = policy.denoiser(windows[i : i + 1], streams(1))
+        assert np.allclose(alone(noise[i : i + 1], 60)[0], together(noise, 60)[i], atol=1e-5)
 
 
 def test_demonstrations_take_over_where_the_network_was_never_trained(neural):
@@ -93,7 +98,7 @@ def test_demonstrations_take_over_where_the_network_was_never_trained(neural):
 def test_far_from_its_data_a_wider_kernel_gives_the_network_more_weight(neural, everything):
     window = np.repeat((reach_demos()[3].observations[2] + 3.0)[None, None], 2, axis=1)
     weights = [
-        AugmentedPolicy(neural, everything, c=c).denoiser(window, np.random.default_rng(0)).neural_log_weight[0, 0]
+        AugmentedPolicy(neural, everything, c=c).denoiser(window, streams(1)).neural_log_weight[0, 0]
         for c in (0.5, 2.0)
     ]
     assert weights[0] < weights[1]
@@ -158,3 +163,15 @@ def test_policies_that_differ_have_other_fingerprints(neural, everything):
     prints = [json.dumps(policy.fingerprint()) for policy in policies]
     assert len(set(prints)) == len(prints)
     assert json.dumps(AugmentedPolicy(neural, everything, c=0.5).fingerprint()) in prints
+
+
+def test_plans_made_together_are_those_made_alone(neural, everything):
+    windows = [e.observations[2:4] for e in reach_demos()[:4]]
+    half = demonstrations_for(neural, reach_demos()[:10])
+    sampled = neural.with_sampling("ddpm", 100)
+    for policy in (neural, sampled, GuidedPolicy(sampled, half, everything, w=1.0), AugmentedPolicy(sampled, half)):
+        together = policy.plan_together(windows, streams(4).generators, [None] * 4)
+        for i in range(4):
+            alone = policy.plan(windows[i], seed=i)
+            assert together[i].actions == pytest.approx(alone.actions, abs=1e-3)
+            assert together[i].neural_share == pytest.approx(alone.neural_share, abs=1e-3)

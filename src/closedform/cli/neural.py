@@ -24,12 +24,14 @@ class Train(Reading):
     """A path, or the name of a dataset (`closedform data list`)."""
     output: Output
     """Folder for the policy and the state of its training."""
-    steps: int = 1_000_000
+    steps: int = 100_000
     """Gradient steps."""
     batch_size: int = 256
     """Windows in a step."""
     learning_rate: float = 3e-4
     """At its highest."""
+    observation_noise: float = 0.02
+    """Standard deviation of noise on normalised observations."""
     seed: int = 0
     """Of weights, batches and noise."""
     device: str = "auto"
@@ -56,7 +58,11 @@ class Train(Reading):
         device = choose_device(self.device)
         network = NeuralConfig()
         training = TrainingConfig(
-            n_steps=self.steps, batch_size=self.batch_size, learning_rate=self.learning_rate, seed=self.seed
+            n_steps=self.steps,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            observation_noise=self.observation_noise,
+            seed=self.seed,
         )
         data = training_data(self.read(self.demos), network)
         trainer = Trainer(data, network, training, device)

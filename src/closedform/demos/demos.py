@@ -68,6 +68,30 @@ class Demos(Sequence[Episode]):
         """(n_steps, D_a), one episode after the other."""
         return np.concatenate([episode.actions for episode in self.episodes])
 
+    def where(self, keep: Any) -> Demos:
+        """The stretches at whose steps `keep` (n_steps,) is true, each as an episode of its own."""
+        keep = np.asarray(keep)
+        if keep.dtype != bool or keep.shape != (self.n_steps,):
+            found = f"{keep.dtype} of shape {keep.shape}"
+            raise DataError(f"expected true or false for each of {self.n_steps} steps, found {found}")
+        if not keep.any():
+            raise DataError(f"expected steps to keep, found that none of the {self.n_steps} meets the condition")
+        stretches, tasks, start = [], [], 0
+        for index, episode in enumerate(self.episodes):
+            kept = np.flatnonzero(np.diff(keep[start : start + len(episode)], prepend=False, append=False))
+            for first, end in kept.reshape(-1, 2):
+                stretches.append(Episode(episode.observations[first:end], episode.actions[first:end]))
+                tasks.append(self.tasks[index] if self.tasks else "")
+            start += len(episode)
+        return Demos(
+            stretches,
+            self.observation_layout,
+            self.action_layout,
+            self.rate,
+            tasks if self.tasks else None,
+            self.skipped,
+        )
+
     def __len__(self) -> int:
         return len(self.episodes)
 

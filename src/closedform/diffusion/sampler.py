@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -40,6 +40,14 @@ class Step:
 Callback = Callable[[Step], object]
 
 
+class Normal(Protocol):
+    """A source of normal numbers: numpy's generators are."""
+
+    def standard_normal(self, size: Any) -> Any:
+        """Normal numbers of a shape."""
+        ...
+
+
 def euler(
     denoiser: Denoiser, process: Process, noise: Array, *, n_steps: int, callback: Callback | None = None
 ) -> Array:
@@ -67,7 +75,7 @@ def ddpm(
     noise: Array,
     *,
     n_steps: int,
-    rng: np.random.Generator | int,
+    rng: Normal | int,
     callback: Callback | None = None,
 ) -> Array:
     """Ancestral sampling (eq:ddpm2): draw a_{s-1} from its Gaussian given a_s and the denoised chunk.
@@ -75,7 +83,7 @@ def ddpm(
     Written as the mean and variance of that Gaussian, which equals the paper's score form for a DDPM process and stays
     finite where the gain is zero. The last step adds no noise.
     """
-    rng = np.random.default_rng(rng)
+    rng = np.random.default_rng(rng) if isinstance(rng, int) else rng
     return _run(denoiser, noise, step_weights(ddpm, process, n_steps), callback, rng)
 
 
@@ -120,7 +128,7 @@ def _run(
     a: Array,
     steps: list[StepWeights],
     callback: Callback | None,
-    rng: np.random.Generator | None = None,
+    rng: Normal | None = None,
 ) -> Array:
     xp = array_namespace(a)
     for index, step in enumerate(steps):

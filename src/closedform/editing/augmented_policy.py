@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from closedform.demos.episode import real_array
 from closedform.diffusion.sampler import Step
 from closedform.editing.augmented import Augmented, log_kernel
 from closedform.editing.edited_policy import EditedPolicy, neighbourhoods
@@ -17,7 +17,7 @@ from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.demonstration_policy import NEGLIGIBLE
 from closedform.policies.neighbourhood import Neighbourhood
 from closedform.policies.plan import Plan
-from closedform.policies.randomness import Seed, generator
+from closedform.policies.randomness import Streams
 from closedform.retrieval.metric import covariance_factor
 
 
@@ -58,18 +58,18 @@ class AugmentedPolicy(EditedPolicy):
         regular = store.spec.regularization * np.eye(len(mean))  # as the demonstrations' own covariance has
         return mean, norm.covariance * np.outer(stretch, stretch) + regular
 
-    def denoiser(self, windows: np.ndarray, rng: np.random.Generator) -> Augmented:
+    def denoiser(self, windows: np.ndarray, rng: Streams) -> Augmented:
         """The augmented denoiser."""
         return self._denoiser(windows, rng)[0]
 
-    def _denoiser(self, windows: np.ndarray, rng: np.random.Generator) -> tuple[Augmented, list[Neighbourhood]]:
+    def _denoiser(self, windows: np.ndarray, rng: Streams) -> tuple[Augmented, list[Neighbourhood]]:
         policy = self.demonstrations["novel"]
         store, near = policy._store, neighbourhoods(policy, windows)
-        shifts = self.perturbations(policy, rng.spawn(1)[0])
+        shifts = self.perturbations(policy, rng.spawn())
         form = self.closed_form(policy, near, [self._log_weights(one) for one in near], shifts)
         own = [log_kernel(z, self._mean, self._covariance, self.c) for z in store.features_of(windows)]
         neural = self.neural.denoiser(self.neural.features_of(windows))
-        return Augmented(neural, form, np.array(own)[:, None]), near
+        return Augmented(neural, form, self.neural.tensor(np.array(own)[:, None])), near
 
     def _log_weights(self, near: Neighbourhood) -> np.ndarray:
         """Those of demonstrations, whole: their covariance is h^2 times the local one."""
@@ -79,28 +79,37 @@ class AugmentedPolicy(EditedPolicy):
         log_det = 2 * float(np.sum(np.log(np.diag(factor)))) + 2 * len(factor) * math.log(h)
         return -near.squared_distances / (2 * h**2) - 0.5 * log_det
 
-    def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
-        """Plans one chunk, and says which demonstrations and how much of the network are in it."""
-        windows, rng = self._windows(real_array(observation, "an observation")[None]), generator(seed)
-        denoiser, near = self._denoiser(windows, rng)
+    def plan_together(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
+    ) -> list[Plan]:
+        """Plans for several agents at once, and says which demonstrations and how much of the network are in each."""
+        stacked, rng = np.stack(windows), Streams(rngs)
+        denoiser, near = self._denoiser(stacked, rng)
         last: list[Step] = []
 
         def keep(step: Step) -> None:
             last[:] = [step]
 
-        actions = self.neural.sample_with(denoiser, 1, 1, rng, callback=keep)
+        actions = self.neural.sample_with(denoiser, 1, rng, callback=keep)
+        shares = self._shares(denoiser, last[0])
+        return [self._plan(actions[i, 0], stacked[i], near[i], shares[i]) for i in range(len(stacked))]
+
+    def _shares(self, denoiser: Augmented, step: Step) -> np.ndarray:
+        """Those of demonstrations and, last, of the network in the chunks that a step led to, (B, k + 1)."""
         assert denoiser.neural is not None
-        predicted = denoiser.neural(last[0].sample, last[0].time)
-        shares = denoiser.weights(last[0].sample, last[0].time, predicted)[0, 0]
+        shares = denoiser.weights(step.sample, step.time, denoiser.neural(step.sample, step.time))
+        return shares[:, 0].cpu().numpy().astype(np.float64)
+
+    def _plan(self, actions: np.ndarray, window: np.ndarray, near: Neighbourhood, shares: np.ndarray) -> Plan:
         used = np.flatnonzero(shares[:-1] > NEGLIGIBLE)
         used = used[np.argsort(-shares[used], kind="stable")]
-        store, rows = self.demonstrations["novel"]._store, near[0].rows[used]
+        store, rows = self.demonstrations["novel"]._store, near.rows[used]
         return Plan(
-            actions=actions[0, 0],
+            actions=actions,
             frame="world",
             episodes=store.episode_ids[store.row_episodes[rows]],
             steps=store.row_steps[rows],
             weights=shares[used],
-            distance=self.neural.distance(windows[0]),
+            distance=self.neural.distance(window),
             neural_share=float(shares[-1]),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.neighbourhood import Neighbourhood
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
-from closedform.policies.randomness import Seed, generator
+from closedform.policies.randomness import Seed, Streams, generator
 from closedform.policies.saving import EDITED
 
 FORMAT_VERSION = 1
@@ -69,49 +70,53 @@ class EditedPolicy(Policy[NeuralConfig]):
         """What the edit was asked for with, by the names of its arguments."""
 
     @abstractmethod
-    def denoiser(self, windows: np.ndarray, rng: np.random.Generator) -> Denoiser:
+    def denoiser(self, windows: np.ndarray, rng: Streams) -> Denoiser:
         """The edited denoiser for windows (B, N_o, D_o), on the neural policy's normalised chunks (B, n, N_a * D)."""
 
     def warm_up(self) -> None:
-        """Plans once."""
+        """Asks the network and the demonstrations once."""
         policy = next(iter(self.demonstrations.values()))
-        self.plan(next(episode for episode in policy.episodes if len(episode)).observations[0], seed=0)
+        first, rng = policy.episodes[0].observations[:1], Streams([np.random.default_rng(0)])
+        self.denoiser(self._windows(first), rng)(self.neural.noise(rng, 1), self.config.n_diffusion_steps)
 
     def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
         """Plans one chunk for one observation (D_o,) or window (N_o, D_o); its distance is the neural policy's."""
-        windows, rng = self._windows(real_array(observation, "an observation")[None]), generator(seed)
-        return Plan(
-            actions=self.neural.sample_with(self.denoiser(windows, rng), 1, 1, rng)[0, 0],
-            frame="world",
-            episodes=np.empty(0, np.int64),
-            steps=np.empty(0, np.int64),
-            weights=np.empty(0),
-            distance=self.neural.distance(windows[0]),
-            neural_share=1.0,
-        )
+        windows = self._windows(real_array(observation, "an observation")[None])
+        return self.plan_together(list(windows), [generator(seed)], [None])[0]
+
+    @property
+    def n_together(self) -> int:
+        """As many as the network."""
+        return self.neural.n_together
+
+    def plan_together(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
+    ) -> list[Plan]:
+        """Plans for several agents at once."""
+        stacked, rng = np.stack(windows), Streams(rngs)
+        actions = self.neural.sample_with(self.denoiser(stacked, rng), 1, rng)
+        return [self.neural.neural_plan(actions[i, 0], window) for i, window in enumerate(stacked)]
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once."""
-        observations, rng = real_array(observations, "observations"), generator(seed)
-        if observations.ndim not in (2, 3) or not len(observations):
-            raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
-        windows = self._windows(observations)
-        return self.neural.sample_with(self.denoiser(windows, rng), len(windows), n_samples, rng)
+        windows, rng = self.neural.check_sampling(observations, n_samples, seed)
+        return self.neural.sample_with(self.denoiser(windows, rng), n_samples, rng)
 
-    def perturbations(self, policy: ClosedFormPolicy, rng: np.random.Generator) -> np.ndarray:
-        """(M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalised actions."""
-        return policy._perturbations(rng, policy._store)
+    def perturbations(self, policy: ClosedFormPolicy, rng: Streams) -> np.ndarray:
+        """(B, M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalised actions."""
+        return np.stack([policy._perturbations(each, policy._store) for each in rng.generators])
 
     def closed_form(
         self, policy: ClosedFormPolicy, near: list[Neighbourhood], log_weights: list[np.ndarray], shifts: np.ndarray
     ) -> ClosedForm:
         """The closed form of the neighbours of B observations, on the neural policy's process and normalisation."""
         chunks = np.array([self.neural.normalised(policy._store.chunks(one.rows, 0)) for one in near])
+        tensor = self.neural.tensor
         return ClosedForm(
             process=self.config.make_process(),
-            actions=chunks.reshape(*chunks.shape[:2], -1),
-            log_weights=np.array(log_weights),
-            perturbations=shifts,
+            actions=tensor(chunks.reshape(*chunks.shape[:2], -1)),
+            log_weights=tensor(np.array(log_weights)),
+            perturbations=tensor(shifts),
         )
 
     def save(self, folder: Any) -> None:

@@ -10,6 +10,7 @@ from closedform.editing.edited_policy import EditedPolicy, neighbourhoods
 from closedform.editing.guided import Guided
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.randomness import Streams
 
 
 class GuidedPolicy(EditedPolicy):
@@ -44,13 +45,13 @@ class GuidedPolicy(EditedPolicy):
         """The strength of guidance, and where it ends."""
         return {"w": self.w, "off_below": self.off_below}
 
-    def denoiser(self, windows: np.ndarray, rng: np.random.Generator) -> Guided:
+    def denoiser(self, windows: np.ndarray, rng: Streams) -> Guided:
         """The guided denoiser; both closed forms have the same perturbations, so that equal data guide nowhere.
 
         They come from a stream of their own: without guidance the samples are the neural policy's to the last bit.
         """
         neural = self.neural.denoiser(self.neural.features_of(windows))
-        shifts = self.perturbations(self.demonstrations["conditional"], rng.spawn(1)[0])
+        shifts = self.perturbations(self.demonstrations["conditional"], rng.spawn())
         forms = []
         for policy in self.demonstrations.values():
             near, h = neighbourhoods(policy, windows), policy._bandwidth(policy._store.feature_scale)

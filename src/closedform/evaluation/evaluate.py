@@ -1,4 +1,4 @@
-"""evaluate: many episodes of a policy, in parallel processes, with the same result however many there are."""
+"""evaluate: many episodes of a policy, in parallel processes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from typing import Any
 
 from closedform.errors import ClosedFormError
 from closedform.evaluation.environment import Environment, make_environment
-from closedform.evaluation.rollout import roll_out
+from closedform.evaluation.rollout import Rollout, roll_out_together
 from closedform.policies.policy import Policy
 
 THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+Describe = Callable[[Rollout], dict[str, Any]]
 
 
 class EvaluationError(ClosedFormError):
@@ -23,39 +26,52 @@ class EvaluationError(ClosedFormError):
 
 
 def evaluate(
-    policy: Policy[Any], environment: str | Callable[[], Environment], seeds: Sequence[int], *, workers: int = 1
+    policy: Policy[Any],
+    environment: str | Callable[[], Environment],
+    seeds: Sequence[int],
+    *,
+    workers: int = 1,
+    describe: Describe | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Runs an episode for each seed and yields the row of each as soon as it is done, in any order.
+
+    The result is the same however many processes there are. A policy for which it pays (`Policy.n_together`) runs
+    several episodes in lockstep; rounding then depends on which ones, and so may an episode.
 
     Args:
         policy: what to evaluate.
         environment: the name of one (see `make_environment`), or a function that makes one.
         seeds: of the episodes; each decides its start state and the policy's random numbers.
         workers: how many processes run episodes; 1 runs them in this one.
+        describe: what to add to the row of an episode; a function that can be pickled.
     """
-    if workers <= 1 or len(seeds) < 2:
-        place = _make(environment)
-        for seed in seeds:
-            yield _row(place, policy, seed)
+    blocks = _blocks(seeds, policy.n_together)
+    task = (policy, environment, describe)
+    if workers <= 1 or len(blocks) < 2:
+        worker = _Worker(*task)
+        for block in blocks:
+            yield from worker.rows(block)
         return
     with _one_thread_each():
-        pool = ProcessPoolExecutor(
-            min(workers, len(seeds)), multiprocessing.get_context("spawn"), _start, (policy, environment)
-        )
-        waiting: dict[Future[dict[str, Any]], int] = {pool.submit(_episode, seed): seed for seed in seeds}
+        pool = ProcessPoolExecutor(min(workers, len(blocks)), multiprocessing.get_context("spawn"), _start, task)
+        waiting: dict[Future[list[dict[str, Any]]], int] = {pool.submit(_rows, b): b[0] for b in blocks}
     try:
         while waiting:
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 seed = waiting.pop(future)
                 try:
-                    yield future.result()
+                    yield from future.result()
                 except BrokenProcessPool as error:
                     raise EvaluationError(
                         f"a worker process died, of memory or a crash, around seed {seed}; fewer workers may help"
                     ) from error
     finally:  # also after an interruption: episodes under way end, the others never begin
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _blocks(seeds: Sequence[int], size: int) -> list[Sequence[int]]:
+    return [seeds[start : start + size] for start in range(0, len(seeds), size)]
 
 
 def _make(environment: str | Callable[[], Environment]) -> Environment:
@@ -77,22 +93,35 @@ class _one_thread_each:
                 os.environ[name] = value
 
 
-_worker: dict[str, Any] = {}
+_worker: list[_Worker] = []
 
 
-def _start(policy: Policy[Any], environment: str | Callable[[], Environment]) -> None:
+def _start(*task: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interruption means
-    _worker.update(policy=policy, environment=_make(environment))
+    _worker.append(_Worker(*task))
 
 
-def _episode(seed: int) -> dict[str, Any]:
-    return _row(_worker["environment"], _worker["policy"], seed)
+def _rows(seeds: Sequence[int]) -> list[dict[str, Any]]:
+    return _worker[0].rows(seeds)
 
 
-def _row(environment: Environment, policy: Policy[Any], seed: int) -> dict[str, Any]:
-    try:
-        return roll_out(environment, policy, seed).to_json()
-    except ClosedFormError:
-        raise
-    except Exception as error:  # an environment is somebody's code
-        raise EvaluationError(f"the episode of seed {seed} stopped: {type(error).__name__}: {error}") from error
+class _Worker:
+    """Runs blocks of episodes, in environments that it keeps."""
+
+    def __init__(self, policy: Policy[Any], environment: str | Callable[[], Environment], describe: Describe | None):
+        self._policy, self._environment, self._describe = policy, environment, describe
+        self._places = [_make(environment)]
+
+    def rows(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
+        """The rows of episodes that are run in lockstep."""
+        while len(self._places) < len(seeds):
+            self._places.append(_make(self._environment))
+        try:
+            rollouts = roll_out_together(self._places[: len(seeds)], self._policy, seeds)
+        except ClosedFormError:
+            raise
+        except Exception as error:  # an environment is somebody's code
+            which = f"seed {seeds[0]}" + (f" to {seeds[-1]}" if len(seeds) > 1 else "")
+            raise EvaluationError(f"the episode of {which} stopped: {type(error).__name__}: {error}") from error
+        extra = self._describe or (lambda _: {})
+        return [{**rollout.to_json(), **extra(rollout)} for rollout in rollouts]

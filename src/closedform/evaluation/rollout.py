@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from closedform.evaluation.environment import Environment
+from closedform.policies.agent import Agent, act_together
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 
@@ -28,7 +29,7 @@ class Rollout:
         scores: (T,), of the state after each action.
         success: whether the task was done.
         plans: the plans, each with the step at which it was made.
-        latencies: (plans,), seconds that each plan took.
+        latencies: (plans,), seconds that each plan took, with all that were made together with it.
         n_execute: actions executed of each plan.
     """
 
@@ -63,7 +64,7 @@ class Rollout:
 
     def to_json(self) -> dict[str, Any]:
         """The row of a results file."""
-        return {
+        row = {
             "seed": self.seed,
             "score": self.score,
             "success": self.success,
@@ -74,6 +75,8 @@ class Rollout:
             "distances": [round(plan.distance, 4) for _, plan in self.plans],
             "latency_ms": [round(1e3 * seconds, 4) for seconds in self.latencies],
         }
+        shares = [plan.neural_share for _, plan in self.plans]
+        return {**row, "neural_shares": [round(share, 4) for share in shares]} if any(shares) else row
 
 
 def roll_out(
@@ -87,36 +90,68 @@ def roll_out(
         seed: of the episode.
         watch: called before the first action and after every one, to look at the environment.
     """
-    agent = policy.agent(seed=seed)
-    observation = environment.reset(seed)
-    observations, actions, scores = [observation], [], []
-    plans: list[tuple[int, Plan]] = []
-    latencies: list[float] = []
-    success = False
+    return roll_out_together([environment], policy, [seed], watch)[0]
+
+
+def roll_out_together(
+    environments: Sequence[Environment],
+    policy: Policy[Any],
+    seeds: Sequence[int],
+    watch: Callable[[], None] | None = None,
+) -> list[Rollout]:
+    """Runs several episodes step by step, each in an environment of its own; plans that are due are made at once."""
+    everything = [
+        _Episode(place, policy.agent(seed=seed), seed) for place, seed in zip(environments, seeds, strict=True)
+    ]
+    running = everything
     if watch:
         watch()
-    for step in range(environment.max_steps):
-        before, start = agent.last_plan, time.perf_counter()
-        action = agent.act(observation)
-        if agent.last_plan is not None and agent.last_plan is not before:
-            latencies.append(time.perf_counter() - start)
-            plans.append((step, agent.last_plan))
-        observation, score, success_now, done = environment.step(action)
-        observations.append(observation)
-        actions.append(action)
-        scores.append(score)
-        success = success or success_now
+    while running:
+        start = time.perf_counter()
+        actions = act_together([one.agent for one in running], [one.observations[-1] for one in running])
+        taken = time.perf_counter() - start
+        for one, action in zip(running, actions, strict=True):
+            one.step(action, taken)
         if watch:
             watch()
-        if done:
-            break
-    return Rollout(
-        seed=seed,
-        observations=np.array(observations),
-        actions=np.array(actions),
-        scores=np.array(scores),
-        success=success,
-        plans=plans,
-        latencies=np.array(latencies),
-        n_execute=policy.config.n_execute,
-    )
+        running = [one for one in running if not one.done]
+    return [one.rollout(policy.config.n_execute) for one in everything]
+
+
+class _Episode:
+    """An episode under way."""
+
+    def __init__(self, environment: Environment, agent: Agent, seed: int):
+        self.environment, self.agent, self.seed = environment, agent, seed
+        self.observations = [environment.reset(seed)]
+        self.actions: list[np.ndarray] = []
+        self.scores: list[float] = []
+        self.plans: list[tuple[int, Plan]] = []
+        self.latencies: list[float] = []
+        self.success = self.done = False
+
+    def step(self, action: np.ndarray, taken: float) -> None:
+        """Executes an action that took some seconds to find."""
+        plan = self.agent.last_plan
+        if plan is not None and not (self.plans and self.plans[-1][1] is plan):
+            self.plans.append((len(self.actions), plan))
+            self.latencies.append(taken)
+        observation, score, success, done = self.environment.step(action)
+        self.observations.append(observation)
+        self.actions.append(action)
+        self.scores.append(score)
+        self.success = self.success or success
+        self.done = done or len(self.actions) == self.environment.max_steps
+
+    def rollout(self, n_execute: int) -> Rollout:
+        """What happened."""
+        return Rollout(
+            seed=self.seed,
+            observations=np.array(self.observations),
+            actions=np.array(self.actions),
+            scores=np.array(self.scores),
+            success=self.success,
+            plans=self.plans,
+            latencies=np.array(self.latencies),
+            n_execute=n_execute,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +25,7 @@ from closedform.neural.data import Normalisation, TrainingData
 from closedform.neural.dit import DiT
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
-from closedform.policies.randomness import Seed, generator
+from closedform.policies.randomness import Seed, Streams, generator
 from closedform.retrieval.feature_map import GeometricFeatures
 
 FORMAT = "closedform-neural"
@@ -98,34 +99,65 @@ class NeuralPolicy(Policy[NeuralConfig]):
 
     def with_sampling(self, sampler: str, n_sampling_steps: int) -> NeuralPolicy:
         """The same network, sampled differently."""
-        config = replace(self.config, sampler=sampler, n_sampling_steps=n_sampling_steps)
+        return self._with(replace(self.config, sampler=sampler, n_sampling_steps=n_sampling_steps), str(self.device))
+
+    def to(self, device: str) -> NeuralPolicy:
+        """The same network on another device."""
+        return self._with(self.config, device)
+
+    def _with(self, config: NeuralConfig, device: str) -> NeuralPolicy:
         layouts = (self.observation_layout, self.action_layout)
-        return NeuralPolicy(config, self._weights(), *layouts, self.normalisation, str(self.device))
+        return NeuralPolicy(config, self._weights(), *layouts, self.normalisation, device)
 
     def warm_up(self) -> None:
-        """Plans once."""
-        self._sample(np.zeros((1, len(self.normalisation.mean))), 1, np.random.default_rng(0))
+        """Asks the network once."""
+        denoiser = self.denoiser(np.zeros((1, len(self.normalisation.mean))))
+        denoiser(self.noise(Streams([np.random.default_rng(0)]), 1), self.config.n_diffusion_steps)
 
     def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
         """Plans one chunk for one observation (D_o,) or window (N_o, D_o)."""
         windows = self._windows(real_array(observation, "an observation")[None])
+        return self.plan_together(list(windows), [generator(seed)], [None])[0]
+
+    @property
+    def n_together(self) -> int:
+        """Networks are as fast for several observations as for one, on a GPU for many."""
+        return 64 if self.device.type == "cuda" else 25
+
+    def plan_together(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
+    ) -> list[Plan]:
+        """Plans for several agents at once."""
+        stacked, rng = np.stack(windows), Streams(rngs)
+        actions = self.sample_with(self.denoiser(self.features_of(stacked)), 1, rng)
+        return [self.neural_plan(actions[i, 0], window) for i, window in enumerate(stacked)]
+
+    def neural_plan(self, actions: np.ndarray, window: np.ndarray) -> Plan:
+        """A plan that names no demonstrations."""
         return Plan(
-            actions=self._sample(self.features_of(windows), 1, generator(seed))[0, 0],
+            actions=actions,
             frame="world",
             episodes=np.empty(0, np.int64),
             steps=np.empty(0, np.int64),
             weights=np.empty(0),
-            distance=self.distance(windows[0]),
+            distance=self.distance(window),
+            neural_share=1.0,
         )
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once."""
+        windows, rng = self.check_sampling(observations, n_samples, seed)
+        return self.sample_with(self.denoiser(self.features_of(windows)), n_samples, rng)
+
+    def check_sampling(self, observations: Any, n_samples: int, seed: Seed) -> tuple[np.ndarray, Streams]:
+        """What `sample` was asked for, as windows and a stream for each."""
         observations = real_array(observations, "observations")
         if observations.ndim not in (2, 3) or not len(observations):
             raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
         if n_samples < 1:
             raise ConfigError(f"n_samples: expected a whole number of at least 1, found {n_samples!r}")
-        return self._sample(self.features_of(self._windows(observations)), n_samples, generator(seed))
+        windows = self._windows(observations)
+        return windows, Streams(generator(seed).spawn(len(windows)))
 
     def distance(self, window: np.ndarray) -> float:
         """How far a window (N_o, D_o) is from the mean of what the network was trained on, in standard deviations."""
@@ -137,41 +169,39 @@ class NeuralPolicy(Policy[NeuralConfig]):
         return (self._features.lift(windows) - self.normalisation.feature_offset) * self.normalisation.feature_scale
 
     def denoiser(self, features: np.ndarray) -> Predictor:
-        """The denoiser for features (B, D_z), on normalised chunks (B, n, N_a * D)."""
-        seen = torch.as_tensor(features, dtype=torch.float32, device=self.device)
-        width = self._encoding.width
+        """The denoiser for features (B, D_z), on normalised chunks (B, n, N_a * D), tensors on the policy's device."""
+        seen, width = self.tensor(features), self._encoding.width
 
-        def predict(a_s: Any, s: float) -> np.ndarray:
+        def predict(a_s: torch.Tensor, s: float) -> torch.Tensor:
             size, n_samples = a_s.shape[:2]
-            chunks = torch.as_tensor(a_s, dtype=torch.float32, device=self.device)
             level = torch.full((size * n_samples,), int(s), device=self.device)
             with torch.no_grad():
                 noise = self.model(
-                    chunks.reshape(size * n_samples, -1, width), level, seen.repeat_interleave(n_samples, dim=0)
+                    a_s.reshape(size * n_samples, -1, width), level, seen.repeat_interleave(n_samples, dim=0)
                 )
-            return noise.reshape(a_s.shape).cpu().numpy().astype(np.float64)
+            return noise.reshape(a_s.shape)
 
         return Predictor(self.config.make_process(), predict, "epsilon", bound=1.0)
 
-    def _sample(self, features: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
-        return self.sample_with(self.denoiser(features), len(features), n_samples, rng)
+    def tensor(self, array: np.ndarray) -> torch.Tensor:
+        """An array as the network takes it: single precision, on its device."""
+        return torch.as_tensor(array, dtype=torch.float32, device=self.device)
+
+    def noise(self, rng: Streams, n_samples: int) -> torch.Tensor:
+        """What sampling begins with, (B, n, N_a * D)."""
+        return self.tensor(
+            rng.standard_normal((len(rng), n_samples, self.config.n_action_steps * self._encoding.width))
+        )
 
     def sample_with(
-        self,
-        denoiser: Denoiser,
-        size: int,
-        n_samples: int,
-        rng: np.random.Generator,
-        callback: Callback | None = None,
+        self, denoiser: Denoiser, n_samples: int, rng: Streams, callback: Callback | None = None
     ) -> np.ndarray:
-        """Samples with a denoiser on this policy's normalised chunks (size, n, N_a * D); in the robot's units."""
-        config, norm = self.config, self.normalisation
-        noise = rng.standard_normal((size, n_samples, config.n_action_steps * self._encoding.width))
-        sampler = SAMPLERS[config.sampler]
+        """Samples with a denoiser on this policy's normalised chunks (B, n, N_a * D); in the robot's units."""
+        config, norm, noise = self.config, self.normalisation, self.noise(rng, n_samples)
+        sampler, process = SAMPLERS[config.sampler], config.make_process()
         extra = {"rng": rng} if sampler is ddpm else {}
-        steps = config.n_sampling_steps
-        chunks = sampler(denoiser, config.make_process(), noise, n_steps=steps, callback=callback, **extra)
-        encoded = chunks.reshape(size, n_samples, config.n_action_steps, -1)
+        chunks = sampler(denoiser, process, noise, n_steps=config.n_sampling_steps, callback=callback, **extra)
+        encoded = chunks.cpu().numpy().astype(np.float64).reshape(len(rng), n_samples, config.n_action_steps, -1)
         return self._encoding.decode(encoded / norm.action_scale + norm.action_offset)
 
     def normalised(self, encoded: np.ndarray) -> np.ndarray:

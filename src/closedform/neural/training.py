@@ -121,12 +121,17 @@ class Trainer:
         noise = torch.randn(
             (size, *self._chunks.shape[1:]), device=self.device, generator=self._random, dtype=torch.float32
         )
+        features = self._features[rows]
+        if training.observation_noise:
+            features = features + training.observation_noise * torch.randn(
+                features.shape, device=self.device, generator=self._random, dtype=torch.float32
+            )
         self._step += 1
         done = self._step / training.n_steps
         rising = torch.clamp(self._step / max(training.warm_up, 1), max=1.0)
         self._rate.copy_(training.learning_rate * rising * 0.5 * (1 + torch.cos(math.pi * done)))
 
-        loss = self._loss_of(self.weights, self._features[rows], self._chunks[rows], level, noise)
+        loss = self._loss_of(self.weights, features, self._chunks[rows], level, noise)
         (self.weights.grad,) = torch.autograd.grad(loss, [self.weights])
         self._optimiser.step()
         with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,15 +63,21 @@ class Agent:
             self.plan(observation)
         else:
             self._observe(observation)
-        return self._queue.popleft().copy()
+        return self._next_action()
 
     def plan(self, observation: Any) -> Plan:
         """Plans now; the next `n_execute` calls of `act` execute it."""
         self._observe(observation)
         plan = self.policy.plan_remembering(self.window, self._rng, self.memory)
+        self._follow(plan)
+        return plan
+
+    def _follow(self, plan: Plan) -> None:
         self._queue = deque(plan.actions[: self.policy.config.n_execute])
         self.last_plan = plan
-        return plan
+
+    def _next_action(self) -> np.ndarray:
+        return self._queue.popleft().copy()
 
     def _observe(self, observation: Any) -> None:
         observation = real_array(observation, "an observation")
@@ -81,3 +88,19 @@ class Agent:
             self._history.extend([observation] * self.policy.config.n_obs_steps)
         else:
             self._history.append(observation)
+
+
+def act_together(agents: Sequence[Agent], observations: Sequence[Any]) -> list[np.ndarray]:
+    """`act` of several agents of one policy; those that have to plan do so at once."""
+    for agent, observation in zip(agents, observations, strict=True):
+        agent._observe(observation)
+    planning = [agent for agent in agents if agent.plans_next]
+    if planning:
+        plans = planning[0].policy.plan_together(
+            [agent.window for agent in planning],
+            [agent._rng for agent in planning],
+            [agent.memory for agent in planning],
+        )
+        for agent, plan in zip(planning, plans, strict=True):
+            agent._follow(plan)
+    return [agent._next_action() for agent in agents]

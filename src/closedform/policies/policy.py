@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -104,6 +104,18 @@ class Policy(ABC, Generic[ConfigT]):
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: Any) -> Plan:
         """Plans for an agent, whose memory is changed."""
         return self.plan(window, seed=rng)
+
+    @property
+    def n_together(self) -> int:
+        """How many episodes it is worth planning for at once; 1 if that saves no time."""
+        return 1
+
+    def plan_together(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
+    ) -> list[Plan]:
+        """Plans for several agents at once; each plan is what its agent would get alone, up to rounding."""
+        parts = zip(windows, rngs, memories, strict=True)
+        return [self.plan_remembering(window, rng, memory) for window, rng, memory in parts]
 
     def agent(self, seed: Seed = None) -> Agent:
         """An agent to run one episode at a time, with its own randomness."""
