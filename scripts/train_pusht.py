@@ -15,8 +15,9 @@ from pathlib import Path
 from closedform import load_demos
 from closedform.neural.config import NeuralConfig, TrainingConfig
 from closedform.neural.data import training_data
+from closedform.neural.device import choose_device
 from closedform.neural.policy import NeuralPolicy
-from closedform.neural.training import Trainer, choose_device
+from closedform.neural.training import Trainer
 
 TARGET = Path(__file__).parent.parent / "src" / "closedform" / "assets"
 MIDDLE = 256.0  # pixels, of the scene

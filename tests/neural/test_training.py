@@ -9,9 +9,10 @@ from closedform.cli import main
 from closedform.errors import ConfigError, LoadError
 from closedform.neural.config import NeuralConfig, TrainingConfig
 from closedform.neural.data import training_data
+from closedform.neural.device import choose_device
 from closedform.neural.dit import DiT
 from closedform.neural.policy import NeuralPolicy
-from closedform.neural.training import Trainer, choose_device
+from closedform.neural.training import Trainer
 from tests.conftest import planar_demos
 from tests.evaluation.toy import reach_demos
 

@@ -35,6 +35,8 @@ class Eval(Choosing):
     """How many episodes to make videos of, from the worst to the best."""
     workers: int | None = None
     """Processes that run episodes, by default one for each core; the result does not depend on it."""
+    device: str = "auto"
+    """Where a network runs, if the policy has one: cpu, cuda, or auto: cuda if there is one."""
 
     def run(self) -> None:
         """Evaluates, prints the figures and writes what was asked for."""
@@ -44,7 +46,15 @@ class Eval(Choosing):
             raise ConfigError(f"video: expected 0 or more, found {self.video}")
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"workers: expected at least 1, found {self.workers}")
-        study = Study.make(self.env, self.demos, self.policy, self.settings, seed=self.seed, n_episodes=self.episodes)
+        study = Study.make(
+            self.env,
+            self.demos,
+            self.policy,
+            self.settings,
+            seed=self.seed,
+            n_episodes=self.episodes,
+            device=self.device,
+        )
         results = study.run(self.json, self.workers)
         print_results([results], [self.policy])
         if self.json:
@@ -118,7 +128,7 @@ class Report:
 class Paper:
     """Makes the paper's tables and figures, and studies of our own; stops and goes on as you like."""
 
-    study: Positional[Literal["pusht", "tuning"]]
+    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation"]]
     """Which."""
     output: Output = Path("docs/results")
     """Folder for tables and figures, one inside it for each study."""
@@ -126,13 +136,15 @@ class Paper:
     """Folder for the results of single evaluations, which are not run again."""
     workers: int | None = None
     """Processes that run episodes, by default one for each core."""
+    device: str = "auto"
+    """Where networks run: cpu, cuda, or auto: cuda if there is one."""
 
     def run(self) -> None:
         """Runs what is missing and writes the study."""
         from closedform.evaluation.studies.runner import Runner
 
         module = import_module(f"closedform.evaluation.studies.{self.study}")
-        runner = Runner(self.study, self.output / self.study, self.work / self.study, self.workers)
+        runner = Runner(self.study, self.output / self.study, self.work / self.study, self.workers, self.device)
         module.run(runner)
         print(f"study: {runner.output / 'README.md'}")
 

@@ -49,8 +49,9 @@ class Train(Reading):
         """Trains, with checkpoints."""
         from closedform.neural.config import NeuralConfig, TrainingConfig
         from closedform.neural.data import training_data
+        from closedform.neural.device import choose_device
         from closedform.neural.policy import NeuralPolicy
-        from closedform.neural.training import Trainer, choose_device
+        from closedform.neural.training import Trainer
 
         for name in ("steps", "save_every", "eval_every", "eval_episodes"):
             if getattr(self, name) < 1:

@@ -24,7 +24,8 @@ class Choosing:
     """Which policy."""
 
     policy: str = "default"
-    """default, paper, 1nn, vinn, a parameter file that `tune` wrote, or the folder of a saved policy."""
+    """default, paper, 1nn, vinn, a parameter file that `tune` wrote, the folder of a saved policy, or one inside the
+    package: pusht-dit, pusht-dit-left."""
     set: UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """Parameters to replace, as name=value."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -58,6 +59,12 @@ class EditedPolicy(Policy[NeuralConfig]):
     def n_weights(self) -> int:
         """How many numbers were trained."""
         return self.neural.n_weights
+
+    def to(self, device: str) -> Self:
+        """The same policy with its network, and the arithmetic on demonstrations, on another device."""
+        moved = copy.copy(self)
+        moved.neural = self.neural.to(device)
+        return moved
 
     def fingerprint(self) -> dict[str, Any]:
         """Those of its parts, and what the edit was asked for with."""

@@ -18,7 +18,7 @@ from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
 from closedform.errors import ConfigError, LoadError
 from closedform.evaluation.environment import Environment, check_fit, check_seed, make_environment
-from closedform.evaluation.evaluate import evaluate
+from closedform.evaluation.evaluate import Describe, evaluate
 from closedform.evaluation.results import check_writable, read_results, summarise, write_results
 from closedform.policies.choice import CHOICES, make_policy
 from closedform.policies.policy import Policy
@@ -35,11 +35,13 @@ class Study:
         env: the environment's name.
         policy: what is evaluated.
         subject: what a results file says about them; the same subject has the same episodes.
+        describe: what to add to the row of each episode.
     """
 
     env: str
     policy: Policy[Any]
     subject: dict[str, Any]
+    describe: Describe | None = None
 
     @classmethod
     def make(
@@ -51,6 +53,7 @@ class Study:
         *,
         seed: int = 100000,
         n_episodes: int = 50,
+        device: str = "cpu",
     ) -> Study:
         """Loads what is needed and checks that it fits together.
 
@@ -60,27 +63,52 @@ class Study:
             policy: see `make_policy`.
             settings: parameters to replace, as `name=value`.
             seed, n_episodes: the seeds are seed, seed + 1, ...
+            device: where a network runs, if the policy has one.
         """
-        if n_episodes < 1:
-            raise ConfigError(f"expected at least one episode, found {n_episodes}")
-        check_seed(seed, n_episodes)
         environment = make_environment(env)
         source = None
         if demos is not None:
             source = demos_for(environment, demos)
         elif policy in CHOICES:
             raise ConfigError(f"the policy {policy!r} is made of demonstrations: expected --demos, found none")
-        made = make_policy(policy, source, settings)
-        check_fit(environment, made, f"the policy {policy!r}")
+        made = make_policy(policy, source, settings).to(device)
+        return cls.of_policy(env, made, policy, demos, seed=seed, n_episodes=n_episodes)
+
+    @classmethod
+    def of_policy(
+        cls,
+        env: str,
+        policy: Policy[Any],
+        name: str,
+        demos: str | None = None,
+        *,
+        seed: int = 100000,
+        n_episodes: int = 50,
+        describe: Describe | None = None,
+    ) -> Study:
+        """The study of a policy that is there.
+
+        Args:
+            env: name of the environment; see `make_environment`.
+            policy: the policy.
+            name: what it is called.
+            demos: what its demonstrations are called.
+            seed, n_episodes: the seeds are seed, seed + 1, ...
+            describe: what to add to the row of each episode; a function that can be pickled.
+        """
+        if n_episodes < 1:
+            raise ConfigError(f"expected at least one episode, found {n_episodes}")
+        check_seed(seed, n_episodes)
+        check_fit(make_environment(env), policy, f"the policy {name!r}")
         subject = {
             "env": env,
-            "demos": {"name": demos, **made.fingerprint()},
-            "policy": {"name": policy, "class": type(made).__name__},
-            "parameters": asdict(made.config),
+            "demos": {"name": demos, **policy.fingerprint()},
+            "policy": {"name": name, "class": type(policy).__name__},
+            "parameters": asdict(policy.config),
             "seed": seed,
             "n_episodes": n_episodes,
         }
-        return cls(env, made, subject)
+        return cls(env, policy, subject, describe)
 
     @classmethod
     def of(cls, results: dict[str, Any]) -> Study:
@@ -132,7 +160,8 @@ class Study:
         saved = time.monotonic()
         try:
             with tqdm(total=self.n_episodes, initial=len(rows), desc=name or None, leave=False, disable=None) as bar:
-                for row in evaluate(self.policy, self.env, todo, workers=workers or provenance.n_cores()):
+                workers = workers or provenance.n_cores()
+                for row in evaluate(self.policy, self.env, todo, workers=workers, describe=self.describe):
                     rows.append(row)
                     bar.update()
                     mean, rate = (sum(r[what] for r in rows) / len(rows) for what in ("score", "success"))

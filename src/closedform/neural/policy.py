@@ -22,6 +22,7 @@ from closedform.diffusion.sampler import SAMPLERS, Callback, ddpm
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.neural.config import NeuralConfig
 from closedform.neural.data import Normalisation, TrainingData
+from closedform.neural.device import choose_device
 from closedform.neural.dit import DiT
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
@@ -51,7 +52,7 @@ class NeuralPolicy(Policy[NeuralConfig]):
     def __init__(
         self,
         config: NeuralConfig,
-        weights: torch.Tensor,
+        weights: torch.Tensor | np.ndarray,
         observation_layout: Layout,
         action_layout: Layout,
         normalisation: Normalisation,
@@ -65,13 +66,18 @@ class NeuralPolicy(Policy[NeuralConfig]):
         self.device = torch.device(device)
         model = DiT(config, len(normalisation.feature_offset), self._encoding.width)
         expected = sum(parameter.numel() for parameter in model.parameters())
+        weights = torch.as_tensor(weights).detach().to(torch.float32).cpu()
         if weights.numel() != expected:
             raise LoadError(f"expected {expected} weights for this network, found {weights.numel()}")
-        torch.nn.utils.vector_to_parameters(weights.detach().to(torch.float32).cpu(), model.parameters())
+        torch.nn.utils.vector_to_parameters(weights, model.parameters())
         self.model = model.to(self.device).eval().requires_grad_(False)
         self._whitening = np.linalg.inv(
             np.linalg.cholesky(normalisation.covariance + 1e-9 * np.eye(len(normalisation.mean)))
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:  # to another process, which may not share this one's GPU memory
+        layouts, weights = (self.observation_layout, self.action_layout), self._weights().cpu().numpy()
+        return NeuralPolicy, (self.config, weights, *layouts, self.normalisation, str(self.device))
 
     @classmethod
     def of(cls, config: NeuralConfig, weights: torch.Tensor, data: TrainingData, device: str = "cpu") -> Self:
@@ -102,8 +108,8 @@ class NeuralPolicy(Policy[NeuralConfig]):
         return self._with(replace(self.config, sampler=sampler, n_sampling_steps=n_sampling_steps), str(self.device))
 
     def to(self, device: str) -> NeuralPolicy:
-        """The same network on another device."""
-        return self._with(self.config, device)
+        """The same network on another device; `auto` is a GPU if there is one."""
+        return self._with(self.config, choose_device(device))
 
     def _with(self, config: NeuralConfig, device: str) -> NeuralPolicy:
         layouts = (self.observation_layout, self.action_layout)

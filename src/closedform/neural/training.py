@@ -15,21 +15,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from closedform.errors import ConfigError, LoadError
+from closedform.errors import LoadError
 from closedform.neural.config import NeuralConfig, TrainingConfig
 from closedform.neural.data import TrainingData
 from closedform.neural.dit import DiT
 
 LOSS_MEMORY = 0.99  # how slowly the loss that is shown follows
-
-
-def choose_device(name: str) -> str:
-    """The device to use: `auto` is a GPU if there is one; one that is asked for has to be there."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("device: expected a GPU that torch can use, found none; use --device cpu")
-    return name
 
 
 class Trainer:

@@ -15,7 +15,7 @@ from closedform.policies.config import PolicyConfig
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.policy import Policy
-from closedform.policies.saving import POLICIES, load_policy
+from closedform.policies.saving import POLICIES, SHIPPED, load_policy
 
 FORMAT = "closedform-config"
 FORMAT_VERSION = 1
@@ -32,18 +32,19 @@ def make_policy(choice: str, demos: Demos | None, settings: Sequence[str] = ()) 
 
     Args:
         choice: `default`, `paper`, `1nn` or `vinn` (nearest neighbour and kernel regression with the paper's windows
-            and normalisation), a parameter file that `write_config` wrote, or the folder of a saved policy.
+            and normalisation), a parameter file that `write_config` wrote, or a saved policy: its folder, or its name
+            if it is inside the package.
         demos: the demonstrations; None for a saved policy, which has its own.
         settings: parameters to replace, as `name=value`.
     """
     path = Path(choice)
-    if choice not in CHOICES and path.is_dir():
+    if choice in SHIPPED or (choice not in CHOICES and path.is_dir()):
         if demos is not None or settings:
             raise ConfigError(
                 f"{choice} is a saved policy, which has its demonstrations and parameters: expected neither, found "
                 f"{'demonstrations' if demos is not None else settings[0]}"
             )
-        return load_policy(path)
+        return load_policy(choice)
     if choice in CHOICES:
         policy_class, preset = CHOICES[choice]
         saved: dict[str, Any] = {}
@@ -52,7 +53,8 @@ def make_policy(choice: str, demos: Demos | None, settings: Sequence[str] = ()) 
         preset = "default"
     else:
         raise ConfigError(
-            f"no policy {choice!r}: expected one of {', '.join(CHOICES)}, a saved policy's folder or a parameter file"
+            f"no policy {choice!r}: expected one of {', '.join([*CHOICES, *SHIPPED])}, a saved policy's folder or a "
+            "parameter file"
         )
     if demos is None:
         raise ConfigError(f"the policy {choice!r} is made of demonstrations: expected some, found none")

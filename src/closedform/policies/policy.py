@@ -89,6 +89,10 @@ class Policy(ABC, Generic[ConfigT]):
         """How many numbers were trained; none, unless it is a network."""
         return 0
 
+    def to(self, device: str) -> Self:
+        """The same policy on a device: `cpu`, `cuda` or `auto`; only networks care."""
+        return self
+
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
         """What tells the data or weights behind it from others, besides its parameters."""

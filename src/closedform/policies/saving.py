@@ -27,6 +27,8 @@ from closedform.policies.policy import Policy
 FORMAT = "closedform-policy"
 FORMAT_VERSION = 1
 NEURAL, EDITED = "closedform-neural", "closedform-edited"
+ASSETS = Path(__file__).parent.parent / "assets"
+SHIPPED = {"pusht-dit": ASSETS / "pusht_dit", "pusht-dit-left": ASSETS / "pusht_dit_left"}  # docs/models.md
 POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {
     policy.__name__: policy for policy in (ClosedFormPolicy, NearestNeighborPolicy, KernelRegressionPolicy)
 }
@@ -87,10 +89,10 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
     """Reads a policy of any class that `save` wrote.
 
     Args:
-        folder: the folder it was saved to.
+        folder: the folder it was saved to, or the name of a policy inside the package.
         feature_map: the custom feature map, where it had one; functions are not saved.
     """
-    folder = _path(folder)
+    folder = _path(SHIPPED.get(str(folder), folder))
     if not folder.exists() and _old(folder).exists():
         folder = _old(folder)
     config = _read_config(folder)

@@ -25,6 +25,7 @@ class Runner:
         output: folder for tables and figures.
         work: folder for results files; those that are there are not run again.
         workers: processes.
+        device: where networks run.
         commits: of the code that made the results that were used.
     """
 
@@ -32,6 +33,7 @@ class Runner:
     output: Path
     work: Path
     workers: int | None = None
+    device: str = "auto"
     commits: set[str] = field(default_factory=set)
 
     @property
@@ -41,7 +43,11 @@ class Runner:
 
     def evaluate(self, key: str, *arguments: Any, **options: Any) -> dict[str, Any]:
         """The results of `Study.make(*arguments, **options)`, from the work folder where they are there."""
-        results = Study.make(*arguments, **options).run(self.work / f"{key}.json", self.workers, name=key)
+        return self.run(key, Study.make(*arguments, **options))
+
+    def run(self, key: str, study: Study) -> dict[str, Any]:
+        """The results of a study, from the work folder where they are there."""
+        results = study.run(self.work / f"{key}.json", self.workers, name=key)
         self.commits.add(str(results["commit"]))
         return results
 
