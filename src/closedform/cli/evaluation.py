@@ -138,15 +138,22 @@ class Paper:
     """Processes that run episodes, by default one for each core."""
     device: str = "auto"
     """Where networks run: cpu, cuda, or auto: cuda if there is one."""
+    only: tuple[str, ...] = ()
+    """Of guidance and augmentation: the evaluations to run, by the names of their results files, to spread a study
+    over processes or machines; the study is written when it is run without this."""
 
     def run(self) -> None:
         """Runs what is missing and writes the study."""
         from closedform.evaluation.studies.runner import Runner
 
+        if self.only and self.study in ("pusht", "tuning"):
+            raise ConfigError(f"only: expected it with guidance or augmentation, found it with {self.study}")
         module = import_module(f"closedform.evaluation.studies.{self.study}")
-        runner = Runner(self.study, self.output / self.study, self.work / self.study, self.workers, self.device)
+        runner = Runner(
+            self.study, self.output / self.study, self.work / self.study, self.workers, self.device, self.only
+        )
         module.run(runner)
-        print(f"study: {runner.output / 'README.md'}")
+        print(f"study: {runner.work if self.only else runner.output / 'README.md'}")
 
 
 def print_results(all_results: Sequence[dict[str, Any]], names: Sequence[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from tqdm import tqdm
@@ -109,8 +108,8 @@ class Edit:
 
     edit: Positional[Literal["guide", "augment"]]
     """How."""
-    neural: Positional[Path]
-    """The folder of the neural policy."""
+    neural: Positional[str]
+    """The folder of the neural policy, or the name of one inside the package: pusht-dit, pusht-dit-left."""
     demos: str
     """The demonstrations: of what is wanted, or of what is new; a path, or the name of a dataset."""
     everything: str | None = None
@@ -119,8 +118,12 @@ class Edit:
     """For `guide`: the strength of guidance."""
     off_below: float = 10.0
     """For `guide`: the noise level, of as many as the policy has, at and below which there is no guidance."""
-    c: float = 0.8
-    """For `augment`: how much wider than its training data the network's kernel is; more gives it more weight."""
+    familiar: str | None = None
+    """For `augment`: the demonstrations that the network was trained on, if they are still there; they tell better
+    than their mean and covariance, which the policy keeps, where it knows what to do."""
+    c: float | None = None
+    """For `augment`: how much wider than its training data the network's kernel is; by default 0.8, and 1 with
+    --familiar."""
     output: Output
     """Folder for the edited policy, which `eval` takes as --policy."""
 
@@ -134,7 +137,8 @@ class Edit:
         neural = NeuralPolicy.load(self.neural)
         form = demonstrations_for(neural, load_demos(self.demos))
         if self.edit == "augment":
-            policy = AugmentedPolicy(neural, form, c=self.c)
+            familiar = None if self.familiar is None else demonstrations_for(neural, load_demos(self.familiar))
+            policy = AugmentedPolicy(neural, form, familiar, c=self.c)
         elif self.everything is None:
             raise ConfigError("guide: expected all demonstrations as --everything, found none")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,18 +20,24 @@ class Augmented:
     """The neural prediction as one more data point, with a kernel of its own (eq:augmented_kernel).
 
     With no demonstrations it is exactly the neural denoiser; without a neural one exactly the closed form. The network
-    is asked once a step; its prediction is not perturbed, the demonstrations are smoothed as ever.
+    is asked once a step.
 
     Attributes:
         neural: the network's denoiser, or None.
         closed_form: the demonstrations. Its log weights are whole (eq:augmented_obs_weight, `log_kernel`), since they
             are compared with another kernel's.
         neural_log_weight: that of the neural point for the observation at hand, or (B, 1) for several.
+        perturb_neural: whether the neural point is compared with the same perturbed samples as the demonstrations are.
+            The paper does not perturb it, which costs demonstrations |perturbation|^2 / 2 sigma^2 against it: more than
+            any observation can weigh in the last steps, which are then the network's.
+        watch: told the shares at every step.
     """
 
     neural: Denoiser | None
     closed_form: ClosedForm
     neural_log_weight: Array = 0.0
+    perturb_neural: bool = False
+    watch: Callable[[Array], object] | None = None
 
     def __call__(self, a_s: Array, s: float) -> Array:
         """E[a_0 | a_s, o] of the samples a_s (..., n, D)."""
@@ -40,6 +47,8 @@ class Augmented:
         if not self.closed_form.actions.shape[-2]:
             return predicted
         weights = self.weights(a_s, s, predicted)
+        if self.watch is not None:
+            self.watch(weights)
         return weights[..., :-1] @ self.closed_form.actions + weights[..., -1:] * predicted
 
     def weights(self, a_s: Array, s: float, predicted: Array) -> Array:
@@ -61,8 +70,10 @@ class Augmented:
         lengths = xp.sum(actions**2, axis=-1)[..., None, None, :]
         squared = xp.sum(moved**2, axis=-1)[..., None] - 2 * gain * along + gain**2 * lengths
         demonstrated = log_weights - squared / (2 * variance)  # (..., n, M, k)
-        own = self.neural_log_weight - xp.sum((a_s - gain * predicted) ** 2, axis=-1) / (2 * variance)
-        own = xp.broadcast_to(own[..., None, None], (*demonstrated.shape[:-1], 1))
+        seen = a_s[..., :, None, :] + (shifts[..., None, :, :] if self.perturb_neural else 0.0)
+        away = xp.sum((seen - gain * predicted[..., :, None, :]) ** 2, axis=-1)  # (..., n, M or 1)
+        own = xp.asarray(self.neural_log_weight)[..., None] - away / (2 * variance)
+        own = xp.broadcast_to(own[..., None], (*demonstrated.shape[:-1], 1))
         logits = xp.concat([demonstrated, own], axis=-1)
         shares = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
         return xp.mean(shares / xp.sum(shares, axis=-1, keepdims=True), axis=-2)

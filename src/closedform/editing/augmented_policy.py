@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
-from closedform.diffusion.sampler import Step
 from closedform.editing.augmented import Augmented, log_kernel
 from closedform.editing.edited_policy import EditedPolicy, neighbourhoods
 from closedform.errors import ConfigError
@@ -25,30 +26,51 @@ class AugmentedPolicy(EditedPolicy):
     """A neural policy with demonstrations of what it has not seen (Algorithm algo:cfdp_augmentation).
 
     Where observations are like those that the network was trained on, its prediction counts; where they are nearer to
-    the demonstrations, these do. Its plans name them, and how large the network's share was.
+    the demonstrations, these do. How near its training is, is measured by a kernel about it: in the paper one Gaussian
+    about the mean of all its observations, for want of more. Where the demonstrations it was trained on are still
+    there, the kernel is the sum of theirs, the same as those of the new demonstrations; one Gaussian cannot tell where
+    data end.
+
+    Its plans name the demonstrations, and the network's share, each as the average over the steps of sampling.
 
     Args:
         neural: the trained policy.
         novel: the new demonstrations (`demonstrations_for`), with geometric features and the local metric.
-        c: how much wider than its training data the network's kernel is.
+        familiar: the demonstrations that the network was trained on, made alike; None if they are not there.
+        c: the factor of the covariance of the network's kernel: by default the paper's 0.8 for the one Gaussian, and 1
+            for those of `familiar`.
+        perturb_neural: whether smoothing treats the network's prediction like a demonstration (`Augmented`); by default
+            with `familiar`, and not in the paper.
     """
 
     edit: ClassVar[str] = "augment"
     parts: ClassVar[tuple[str, ...]] = ("novel",)
+    optional_parts: ClassVar[tuple[str, ...]] = ("familiar",)
 
-    def __init__(self, neural: NeuralPolicy, novel: ClosedFormPolicy, *, c: float = 0.8):
-        super().__init__(neural, {"novel": novel})
-        for what, expected in (("features", "geometric"), ("metric", "local_mahalanobis")):
-            if getattr(novel.config, what) != expected:
-                raise ConfigError(f"{what}: expected {expected!r} in novel, found {getattr(novel.config, what)!r}")
-        self.c = c
+    def __init__(
+        self,
+        neural: NeuralPolicy,
+        novel: ClosedFormPolicy,
+        familiar: ClosedFormPolicy | None = None,
+        *,
+        c: float | None = None,
+        perturb_neural: bool | None = None,
+    ):
+        super().__init__(neural, {"novel": novel} | ({} if familiar is None else {"familiar": familiar}))
+        for name, policy in self.demonstrations.items():
+            for what, expected in (("features", "geometric"), ("metric", "local_mahalanobis")):
+                if getattr(policy.config, what) != expected:
+                    found = getattr(policy.config, what)
+                    raise ConfigError(f"{what}: expected {expected!r} in {name}, found {found!r}")
+        self.c = (0.8 if familiar is None else 1.0) if c is None else c
+        self.perturb_neural = familiar is not None if perturb_neural is None else perturb_neural
         self._mean, self._covariance = self._training_data()
-        log_kernel(self._mean, self._mean, self._covariance, c)  # says so if it cannot be used
+        log_kernel(self._mean, self._mean, self._covariance, self.c)  # says so if it cannot be used
 
     @property
     def parameters(self) -> dict[str, float]:
-        """How much wider the network's kernel is."""
-        return {"c": self.c}
+        """How wide the network's kernel is, and what smoothing does to it."""
+        return {"c": self.c, "perturb_neural": self.perturb_neural}
 
     def _training_data(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of the network's training data, in the features of the new demonstrations."""
@@ -64,20 +86,22 @@ class AugmentedPolicy(EditedPolicy):
 
     def _denoiser(self, windows: np.ndarray, rng: Streams) -> tuple[Augmented, list[Neighbourhood]]:
         policy = self.demonstrations["novel"]
-        store, near = policy._store, neighbourhoods(policy, windows)
-        shifts = self.perturbations(policy, rng.spawn())
-        form = self.closed_form(policy, near, [self._log_weights(one) for one in near], shifts)
-        own = [log_kernel(z, self._mean, self._covariance, self.c) for z in store.features_of(windows)]
+        near, shifts = neighbourhoods(policy, windows), self.perturbations(policy, rng.spawn())
+        form = self.closed_form(policy, near, [log_weights(policy, one) for one in near], shifts)
+        own = self.neural.tensor(self._neural_log_weights(windows)[:, None])
         neural = self.neural.denoiser(self.neural.features_of(windows))
-        return Augmented(neural, form, self.neural.tensor(np.array(own)[:, None])), near
+        return Augmented(neural, form, own, self.perturb_neural), near
 
-    def _log_weights(self, near: Neighbourhood) -> np.ndarray:
-        """Those of demonstrations, whole: their covariance is h^2 times the local one."""
-        policy = self.demonstrations["novel"]
-        store, h = policy._store, policy._bandwidth(policy._store.feature_scale)
-        factor = covariance_factor(store.index.columns[:, near.rows].T, store.spec.regularization)
-        log_det = 2 * float(np.sum(np.log(np.diag(factor)))) + 2 * len(factor) * math.log(h)
-        return -near.squared_distances / (2 * h**2) - 0.5 * log_det
+    def _neural_log_weights(self, windows: np.ndarray) -> np.ndarray:
+        """Those of the neural point, (B,)."""
+        familiar, novel = self.demonstrations.get("familiar"), self.demonstrations["novel"]._store
+        if familiar is None:
+            queries = novel.features_of(windows)
+            return np.array([log_kernel(z, self._mean, self._covariance, self.c) for z in queries])
+        # Their densities are in their own features, whose unit is not that of the new demonstrations'.
+        unit = float(np.sum(np.log(familiar._store.feature_scale / novel.feature_scale)))
+        sums = [np.logaddexp.reduce(log_weights(familiar, one, self.c)) for one in neighbourhoods(familiar, windows)]
+        return np.array(sums) + unit
 
     def plan_together(
         self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
@@ -85,20 +109,10 @@ class AugmentedPolicy(EditedPolicy):
         """Plans for several agents at once, and says which demonstrations and how much of the network are in each."""
         stacked, rng = np.stack(windows), Streams(rngs)
         denoiser, near = self._denoiser(stacked, rng)
-        last: list[Step] = []
-
-        def keep(step: Step) -> None:
-            last[:] = [step]
-
-        actions = self.neural.sample_with(denoiser, 1, rng, callback=keep)
-        shares = self._shares(denoiser, last[0])
+        steps: list[Any] = []
+        actions = self.neural.sample_with(replace(denoiser, watch=steps.append), 1, rng)
+        shares = torch.stack(steps).mean(0)[:, 0].cpu().numpy().astype(np.float64)
         return [self._plan(actions[i, 0], stacked[i], near[i], shares[i]) for i in range(len(stacked))]
-
-    def _shares(self, denoiser: Augmented, step: Step) -> np.ndarray:
-        """Those of demonstrations and, last, of the network in the chunks that a step led to, (B, k + 1)."""
-        assert denoiser.neural is not None
-        shares = denoiser.weights(step.sample, step.time, denoiser.neural(step.sample, step.time))
-        return shares[:, 0].cpu().numpy().astype(np.float64)
 
     def _plan(self, actions: np.ndarray, window: np.ndarray, near: Neighbourhood, shares: np.ndarray) -> Plan:
         used = np.flatnonzero(shares[:-1] > NEGLIGIBLE)
@@ -113,3 +127,11 @@ class AugmentedPolicy(EditedPolicy):
             distance=self.neural.distance(window),
             neural_share=float(shares[-1]),
         )
+
+
+def log_weights(policy: ClosedFormPolicy, near: Neighbourhood, c: float = 1.0) -> np.ndarray:
+    """Those of demonstrations, whole: their covariance is c h^2 times the local one."""
+    store, width = policy._store, c * policy._bandwidth(policy._store.feature_scale) ** 2
+    factor = covariance_factor(store.index.columns[:, near.rows].T, store.spec.regularization)
+    log_det = 2 * float(np.sum(np.log(np.diag(factor)))) + len(factor) * math.log(width)
+    return -near.squared_distances / (2 * width) - 0.5 * log_det

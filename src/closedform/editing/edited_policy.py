@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import shutil
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ class EditedPolicy(Policy[NeuralConfig]):
     """
 
     edit: ClassVar[str]
+    parts: ClassVar[tuple[str, ...]]
+    optional_parts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, neural: NeuralPolicy, demonstrations: dict[str, ClosedFormPolicy]):
         self.neural, self.config, self.demonstrations = neural, neural.config, demonstrations
@@ -132,6 +135,8 @@ class EditedPolicy(Policy[NeuralConfig]):
         if folder.exists() and any(folder.iterdir()) and not _is_edited(folder):
             raise LoadError(f"{folder}: expected nothing, or an edited policy to replace, found other files")
         self.neural.save(folder / "neural")
+        for name in (*self.parts, *self.optional_parts):
+            shutil.rmtree(folder / name, ignore_errors=True)  # of the policy that this one replaces
         for name, policy in self.demonstrations.items():
             policy.save(folder / name)
         content = {"format": EDITED, "format_version": FORMAT_VERSION, "edit": self.edit, "parameters": self.parameters}
@@ -195,7 +200,8 @@ def read_edited(folder: Path, content: dict[str, Any]) -> EditedPolicy:
     if kind is None or version != FORMAT_VERSION or not isinstance(parameters, dict):
         raise LoadError(f"{folder / 'config.json'}: expected an edit of version {FORMAT_VERSION}, found another")
     neural = NeuralPolicy.load(folder / "neural")
-    forms = {name: ClosedFormPolicy.load(folder / name) for name in kind.parts}
+    names = (*kind.parts, *(name for name in kind.optional_parts if (folder / name).exists()))
+    forms = {name: ClosedFormPolicy.load(folder / name) for name in names}
     try:
         return kind(neural, **forms, **parameters)
     except TypeError as error:

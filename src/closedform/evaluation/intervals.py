@@ -25,3 +25,13 @@ def wilson_ci95(n_successes: int, n: int) -> tuple[float, float]:
     centre = (rate + z2 / (2 * n)) / (1 + z2 / n)
     half = Z95 * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def ratio_ci95(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float]:
+    """The 95% interval of sum(parts) / sum(wholes) by the bootstrap over episodes, whose events are not independent."""
+    rng, sums = np.random.default_rng(0), []
+    for _ in range(N_RESAMPLES // 500):
+        rows = rng.integers(len(parts), size=(500, len(parts)))
+        sums.append(np.asarray(parts)[rows].sum(1) / np.maximum(np.asarray(wholes)[rows].sum(1), 1e-12))
+    low, high = np.quantile(np.concatenate(sums), (0.025, 0.975))
+    return float(low), float(high)

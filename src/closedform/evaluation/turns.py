@@ -10,7 +10,11 @@ from closedform.demos.demos import Demos
 
 CENTRE = 256.0  # of the screen, and where the block's origin, the middle of its head, belongs
 AT_END = 30.0  # pixels within which the block is at its end position
-NEAR_HEAD = 50.0  # pixels within which the agent is near the head; the paper gives no number
+ALMOST_AT_END = 40.0  # pixels, for what is left out of demonstrations
+NEAR_HEAD = 50.0  # pixels from its middle within which the agent is near the head; the paper gives no number
+TOUCHING_HEAD = (
+    75.0  # pixels from its middle within which the agent can touch it: half its length and the agent's radius
+)
 N_STEPS = 30  # over which a turn is measured
 ENOUGH = 0.25  # radians that make it one
 
@@ -42,25 +46,37 @@ class Turn:
 
 def find_turns(observations: np.ndarray) -> list[Turn]:
     """The turns of an episode, one after the other, given its observations (T, 5)."""
-    agent, block = observations[:, :2], observations[:, 2:4]
-    at_end = np.hypot(*(block - CENTRE).T) < AT_END
-    near = np.hypot(*(agent - block).T) < NEAR_HEAD
-    angles = np.unwrap(np.arctan2(*(agent - CENTRE).T[::-1]))  # y points down, so that it grows clockwise
-    turns, step = [], 0
-    for found in np.flatnonzero(at_end & near):
-        if found >= step:
-            step = min(found + N_STEPS, len(observations) - 1)
-            turns.append(Turn(int(found), float(angles[step] - angles[found]), int(step - found)))
+    turns, free = [], 0
+    angles = _angles(observations)
+    for step in np.flatnonzero(_at_head(observations, NEAR_HEAD, AT_END)):
+        if step >= free:
+            free = min(step + N_STEPS, len(observations) - 1)
+            turns.append(Turn(int(step), float(angles[free] - angles[step]), int(free - step)))
     return turns
 
 
 def clockwise_steps(demos: Demos) -> np.ndarray:
-    """(n_steps,), all steps but those of turns that are not clockwise: the paper's conditional dataset."""
+    """(n_steps,), all steps but those that follow a step at the head without a clockwise turn: what is wanted.
+
+    The steps that are judged reach a little further than `find_turns` does. Otherwise demonstrations of the wrong way
+    round, from just outside, would remain among those of what is wanted and be the nearest ones just inside.
+    """
     keep = []
     for episode in demos:
-        kept = np.ones(len(episode), bool)
-        for turn in find_turns(episode.observations):
-            if not turn.clockwise:
-                kept[turn.step : turn.step + N_STEPS] = False
+        kept, angles = np.ones(len(episode), bool), _angles(episode.observations)
+        for step in np.flatnonzero(_at_head(episode.observations, TOUCHING_HEAD, ALMOST_AT_END)):
+            if angles[min(step + N_STEPS, len(episode) - 1)] - angles[step] <= ENOUGH:
+                kept[step : step + N_STEPS] = False
         keep.append(kept)
     return np.concatenate(keep)
+
+
+def _at_head(observations: np.ndarray, reach: float, end: float) -> np.ndarray:
+    """Whether the agent is near the head of a block that is near its end position, at each step."""
+    agent, block = observations[:, :2], observations[:, 2:4]
+    return (np.hypot(*(block - CENTRE).T) < end) & (np.hypot(*(agent - block).T) < reach)
+
+
+def _angles(observations: np.ndarray) -> np.ndarray:
+    """Of the agent about the centre of the screen, clockwise, without jumps; y points down."""
+    return np.unwrap(np.arctan2(*(observations[:, :2] - CENTRE).T[::-1]))

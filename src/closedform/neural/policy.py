@@ -128,7 +128,7 @@ class NeuralPolicy(Policy[NeuralConfig]):
     @property
     def n_together(self) -> int:
         """Networks are as fast for several observations as for one, on a GPU for many."""
-        return 64 if self.device.type == "cuda" else 25
+        return 512 if self.device.type == "cuda" else 25
 
     def plan_together(
         self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from closedform import provenance
+from closedform.errors import ConfigError
 from closedform.evaluation.study import Study
 from closedform.figures import QUIET, png
 
@@ -26,6 +27,7 @@ class Runner:
         work: folder for results files; those that are there are not run again.
         workers: processes.
         device: where networks run.
+        only: keys of the evaluations to run, and nothing to write; all where none are named.
         commits: of the code that made the results that were used.
     """
 
@@ -34,6 +36,7 @@ class Runner:
     work: Path
     workers: int | None = None
     device: str = "auto"
+    only: tuple[str, ...] = ()
     commits: set[str] = field(default_factory=set)
 
     @property
@@ -50,6 +53,14 @@ class Runner:
         results = study.run(self.work / f"{key}.json", self.workers, name=key)
         self.commits.add(str(results["commit"]))
         return results
+
+    def run_all(self, studies: dict[str, Study]) -> dict[str, dict[str, Any]]:
+        """The results of all studies by their keys; none, if only some were asked for."""
+        unknown = set(self.only) - set(studies)
+        if unknown:
+            raise ConfigError(f"no evaluation {min(unknown)!r}: expected some of {', '.join(studies)}")
+        results = {key: self.run(key, study) for key, study in studies.items() if not self.only or key in self.only}
+        return {} if self.only else results
 
     def write_csv(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
         """Writes a table."""
@@ -92,3 +103,8 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table for a README."""
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def interval(row: dict[str, Any], what: str) -> str:
+    """A number of a table's row with its 95% interval."""
+    return f"{row[what]:.3f} [{row[f'{what}_low']:.3f}, {row[f'{what}_high']:.3f}]"
