@@ -27,13 +27,15 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """The processor and how many cores of it there are."""
+    """The processor and how many cores of it there are, and the GPU, if torch is there and can use one."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         lines = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         processor = lines[0].split(":", 1)[1].strip() if lines else processor
-    return {"processor": processor, "cores": n_cores(), "system": platform.system()}
+    torch = sys.modules.get("torch")
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch and torch.cuda.is_available() else {}
+    return {"processor": processor, "cores": n_cores(), **gpu, "system": platform.system()}
 
 
 def n_cores() -> int:

@@ -22,7 +22,7 @@ from closedform.neural.policy import NeuralPolicy
 ENV = DEMOS = "pusht"
 NEURAL = "pusht-dit"
 N_EPISODES = 500
-N_STUDY, STUDY_SEED = 200, 20_000  # for choosing; what is reported is on other seeds
+N_STUDY, STUDY_SEED = 150, 20_000  # for choosing; what is reported is on other seeds
 STRENGTHS, CUT_OFFS = (0.5, 1.0, 2.0, 4.0), (0, 5, 10, 30)
 CHOSEN = (1.0, 5)  # strength and cut-off of the policy that is reported, from the study
 REPORTED = {"neural": ("pre-trained network", "0.90"), "conditional": ("conditional closed form", "0.79")}
