@@ -18,7 +18,7 @@ from closedform.demos.episode import real_array
 from closedform.demos.layout import Layout
 from closedform.diffusion.denoiser import ClosedForm, Denoiser
 from closedform.errors import ConfigError, DataError, LoadError
-from closedform.neural.config import NeuralConfig
+from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.neighbourhood import Neighbourhood
@@ -30,7 +30,7 @@ from closedform.policies.saving import EDITED
 FORMAT_VERSION = 1
 
 
-class EditedPolicy(Policy[NeuralConfig]):
+class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
     """Samples with the neural policy's process, parameters and normalisation, and an edited denoiser.
 
     Args:
@@ -114,13 +114,15 @@ class EditedPolicy(Policy[NeuralConfig]):
 
     def perturbations(self, policy: ClosedFormPolicy, rng: Streams) -> np.ndarray:
         """(B, M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalised actions."""
-        return np.stack([policy._perturbations(each, policy._store) for each in rng.generators])
+        size = self.config.n_action_steps * policy._store.spec.encoding.width
+        shape = (policy.config.n_perturbations if policy.config.tau else 1, size)
+        return policy.config.tau * np.stack([each.standard_normal(shape) for each in rng.generators])
 
     def closed_form(
         self, policy: ClosedFormPolicy, near: list[Neighbourhood], log_weights: list[np.ndarray], shifts: np.ndarray
     ) -> ClosedForm:
         """The closed form of the neighbours of B observations, on the neural policy's process and normalisation."""
-        chunks = np.array([self.neural.normalised(policy._store.chunks(one.rows, 0)) for one in near])
+        chunks = np.array([self.neural.normalised(self._chunks(policy, one.rows)) for one in near])
         tensor = self.neural.tensor
         return ClosedForm(
             process=self.config.make_process(),
@@ -128,6 +130,18 @@ class EditedPolicy(Policy[NeuralConfig]):
             log_weights=tensor(np.array(log_weights)),
             perturbations=tensor(shifts),
         )
+
+    def _chunks(self, policy: ClosedFormPolicy, rows: np.ndarray) -> np.ndarray:
+        """Encoded chunks (k, N_a, D) of windows, with what was done just before where the network's chunks have it."""
+        store, n_past = policy._store, self.config.n_action_steps - self.config.n_future
+        chunks = store.chunks(rows, 0)
+        if not n_past:
+            return chunks
+        before = [
+            store.episodes[episode].actions[np.maximum(np.arange(step - n_past, step), 0)]
+            for episode, step in zip(store.row_episodes[rows], store.row_steps[rows], strict=True)
+        ]
+        return np.concatenate([store.spec.encoding.encode(np.array(before)), chunks], axis=1)
 
     def save(self, folder: Any) -> None:
         """Writes config.json and a folder for each part."""
@@ -145,12 +159,15 @@ class EditedPolicy(Policy[NeuralConfig]):
 
 def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) -> ClosedFormPolicy:
     """The closed-form policy of demonstrations that edits a neural one, with the paper's parameters."""
+    plain = [Layout.plain(layout.width) for layout in (demos.observation_layout, demos.action_layout)]
+    if plain == [neural.observation_layout, neural.action_layout]:  # a network that takes numbers as they are
+        demos = Demos(demos.episodes, plain[0], plain[1], demos.rate)
     for what in ("observation_layout", "action_layout"):
         check_layouts(getattr(neural, what), getattr(demos, what), "the demonstrations", what)
     config = neural.config
     fitted = {
         "n_obs_steps": config.n_obs_steps,
-        "n_action_steps": config.n_action_steps,
+        "n_action_steps": config.n_future,
         "n_execute": config.n_execute,
         "features": "geometric",
         "n_neighbors": None,
@@ -169,8 +186,8 @@ def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None
     """Refuses demonstrations that do not fit a neural policy, and says in what."""
     for what in ("observation_layout", "action_layout"):
         check_layouts(getattr(neural, what), getattr(policy, what), name, what)
-    for what in ("n_obs_steps", "n_action_steps"):
-        theirs, ours = getattr(neural.config, what), getattr(policy.config, what)
+    for what, theirs in (("n_obs_steps", neural.config.n_obs_steps), ("n_action_steps", neural.config.n_future)):
+        ours = getattr(policy.config, what)
         if theirs != ours:
             raise ConfigError(f"{what}: expected {theirs} as the neural policy has, found {ours} in {name}")
     if policy.config.frames != "world":

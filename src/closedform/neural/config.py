@@ -10,9 +10,9 @@ from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.errors import ConfigError
 
 
-@dataclass(frozen=True)
-class NeuralConfig:
-    """The paper's appendix "Neural Diffusion Policy Training", and its table of editing parameters."""
+@dataclass(frozen=True, kw_only=True)
+class DiffusionConfig:
+    """What all neural diffusion policies have."""
 
     n_obs_steps: int = 2
     """N_o, observations in a window."""
@@ -20,16 +20,6 @@ class NeuralConfig:
     """N_a, actions in a chunk."""
     n_execute: int = 8
     """H, actions of a chunk that are executed before the next plan."""
-    width: int = 320
-    """Width of the transformer."""
-    n_blocks: int = 2
-    """Transformer blocks, one after the other."""
-    n_heads: int = 10
-    """Attention heads."""
-    observation_hidden: int = 256
-    """Hidden units of the network that embeds observations."""
-    observation_embedding: int = 128
-    """Numbers in that embedding."""
     n_diffusion_steps: int = 100
     """S, noise levels."""
     schedule: Literal["cosine", "linear"] = "cosine"
@@ -41,22 +31,75 @@ class NeuralConfig:
 
     def __post_init__(self):
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ConfigError(f"{field.name}: expected a whole number of at least 1, found {value!r}")
-        if self.n_execute > self.n_action_steps:
-            raise ConfigError(
-                f"n_execute: expected at most n_action_steps ({self.n_action_steps}), found {self.n_execute}"
-            )
-        if self.width % (2 * self.n_heads):
-            raise ConfigError(f"width: expected a multiple of twice the {self.n_heads} heads, found {self.width}")
+            value, least = getattr(self, field.name), 0 if field.name == "n_past" else 1
+            if field.type == "int" and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise ConfigError(f"{field.name}: expected a whole number of at least {least}, found {value!r}")
+        if self.n_execute > self.n_future:
+            raise ConfigError(f"n_execute: expected at most n_action_steps ({self.n_future}), found {self.n_execute}")
         if self.sampler not in ("ddpm", "ddim"):
             raise ConfigError(f"sampler: expected ddpm or ddim, found {self.sampler!r}")
         step_weights(SAMPLERS[self.sampler], self.make_process(), self.n_sampling_steps)
 
+    @property
+    def n_future(self) -> int:
+        """Actions of a chunk that are not past when it is planned."""
+        return self.n_action_steps - getattr(self, "n_past", 0)
+
     def make_process(self) -> DDPM:
         """The noising process."""
         return DDPM(self.n_diffusion_steps, self.schedule)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeuralConfig(DiffusionConfig):
+    """The paper's appendix "Neural Diffusion Policy Training", and its table of editing parameters."""
+
+    width: int = 320
+    """Width of the transformer."""
+    n_blocks: int = 2
+    """Transformer blocks, one after the other."""
+    n_heads: int = 10
+    """Attention heads."""
+    observation_hidden: int = 256
+    """Hidden units of the network that embeds observations."""
+    observation_embedding: int = 128
+    """Numbers in that embedding."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.width % (2 * self.n_heads):
+            raise ConfigError(f"width: expected a multiple of twice the {self.n_heads} heads, found {self.width}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UNetConfig(DiffusionConfig):
+    """LeRobot's diffusion policy; widths and depths have its names."""
+
+    n_past: int = 1
+    """Actions at the beginning of a chunk that are past: its chunks begin at the first observation of a window."""
+    prediction: Literal["epsilon", "denoised"] = "epsilon"
+    """What the network predicts: the noise, or the clean chunk."""
+    bound: float | None = 1.0
+    """Clean chunks are clipped to [-bound, bound] at every step; None leaves them."""
+    down_dims: tuple[int, ...] = (512, 1024, 2048)
+    """Channels at each resolution; each but the last halves the number of time steps."""
+    kernel_size: int = 5
+    """Of the convolutions."""
+    n_groups: int = 8
+    """Of the group normalisations."""
+    diffusion_step_embed_dim: int = 128
+    """Numbers in the embedding of the noise level."""
+    use_film_scale_modulation: bool = True
+    """Whether observations scale the channels, besides shifting them."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "down_dims", tuple(self.down_dims))  # a list, in a file
+        if not self.down_dims or any(width % self.n_groups for width in self.down_dims):
+            raise ConfigError(f"down_dims: expected multiples of the {self.n_groups} groups, found {self.down_dims}")
+        halvings = 2 ** (len(self.down_dims) - 1)
+        if self.n_action_steps % halvings:
+            raise ConfigError(f"n_action_steps: expected a multiple of {halvings}, found {self.n_action_steps}")
 
 
 @dataclass(frozen=True)

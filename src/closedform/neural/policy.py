@@ -20,10 +20,11 @@ from closedform.diffusion.denoiser import Denoiser
 from closedform.diffusion.predictor import Predictor
 from closedform.diffusion.sampler import SAMPLERS, Callback, ddpm
 from closedform.errors import ConfigError, DataError, LoadError
-from closedform.neural.config import NeuralConfig
+from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.data import Normalisation, TrainingData
 from closedform.neural.device import choose_device
 from closedform.neural.dit import DiT
+from closedform.neural.unet import UNet
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, Streams, generator
@@ -35,7 +36,7 @@ FILES = ("config.json", "policy.safetensors", "training.safetensors")  # of a po
 ARRAYS = ("feature_offset", "feature_scale", "action_offset", "action_scale", "mean", "covariance")
 
 
-class NeuralPolicy(Policy[NeuralConfig]):
+class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
     """A diffusion policy whose denoiser is a network that was trained on demonstrations.
 
     Its plans name no demonstrations; their distance is that of the observation to the mean of what the network was
@@ -51,7 +52,7 @@ class NeuralPolicy(Policy[NeuralConfig]):
 
     def __init__(
         self,
-        config: NeuralConfig,
+        config: NeuralConfig | UNetConfig,
         weights: torch.Tensor | np.ndarray,
         observation_layout: Layout,
         action_layout: Layout,
@@ -64,7 +65,7 @@ class NeuralPolicy(Policy[NeuralConfig]):
         self._features = GeometricFeatures(observation_layout)
         self._encoding = GeometricFeatures(action_layout).encoding
         self.device = torch.device(device)
-        model = DiT(config, len(normalisation.feature_offset), self._encoding.width)
+        model = make_network(config, len(normalisation.feature_offset), self._encoding.width)
         expected = sum(parameter.numel() for parameter in model.parameters())
         weights = torch.as_tensor(weights).detach().to(torch.float32).cpu()
         if weights.numel() != expected:
@@ -80,7 +81,9 @@ class NeuralPolicy(Policy[NeuralConfig]):
         return NeuralPolicy, (self.config, weights, *layouts, self.normalisation, str(self.device))
 
     @classmethod
-    def of(cls, config: NeuralConfig, weights: torch.Tensor, data: TrainingData, device: str = "cpu") -> Self:
+    def of(
+        cls, config: NeuralConfig | UNetConfig, weights: torch.Tensor, data: TrainingData, device: str = "cpu"
+    ) -> Self:
         """The policy of a network that was trained on some data."""
         return cls(config, weights, data.observation_layout, data.action_layout, data.normalisation, device)
 
@@ -111,7 +114,7 @@ class NeuralPolicy(Policy[NeuralConfig]):
         """The same network on another device; `auto` is a GPU if there is one."""
         return self._with(self.config, choose_device(device))
 
-    def _with(self, config: NeuralConfig, device: str) -> NeuralPolicy:
+    def _with(self, config: NeuralConfig | UNetConfig, device: str) -> NeuralPolicy:
         layouts = (self.observation_layout, self.action_layout)
         return NeuralPolicy(config, self._weights(), *layouts, self.normalisation, device)
 
@@ -187,7 +190,10 @@ class NeuralPolicy(Policy[NeuralConfig]):
                 )
             return noise.reshape(a_s.shape)
 
-        return Predictor(self.config.make_process(), predict, "epsilon", bound=1.0)
+        kind, bound = ("epsilon", 1.0)
+        if isinstance(self.config, UNetConfig):
+            kind, bound = self.config.prediction, self.config.bound
+        return Predictor(self.config.make_process(), predict, kind, bound)
 
     def tensor(self, array: np.ndarray) -> torch.Tensor:
         """An array as the network takes it: single precision, on its device."""
@@ -202,13 +208,17 @@ class NeuralPolicy(Policy[NeuralConfig]):
     def sample_with(
         self, denoiser: Denoiser, n_samples: int, rng: Streams, callback: Callback | None = None
     ) -> np.ndarray:
-        """Samples with a denoiser on this policy's normalised chunks (B, n, N_a * D); in the robot's units."""
+        """Samples with a denoiser on this policy's normalised chunks (B, n, N_a * D).
+
+        Returns:
+            (B, n, N_a, D_a), in the robot's units, without actions that are past.
+        """
         config, norm, noise = self.config, self.normalisation, self.noise(rng, n_samples)
         sampler, process = SAMPLERS[config.sampler], config.make_process()
         extra = {"rng": rng} if sampler is ddpm else {}
         chunks = sampler(denoiser, process, noise, n_steps=config.n_sampling_steps, callback=callback, **extra)
         encoded = chunks.cpu().numpy().astype(np.float64).reshape(len(rng), n_samples, config.n_action_steps, -1)
-        return self._encoding.decode(encoded / norm.action_scale + norm.action_offset)
+        return self._encoding.decode(encoded[:, :, -config.n_future :] / norm.action_scale + norm.action_offset)
 
     def normalised(self, encoded: np.ndarray) -> np.ndarray:
         """Encoded actions (..., D) as the network sees them."""
@@ -244,6 +254,11 @@ class NeuralPolicy(Policy[NeuralConfig]):
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
+def make_network(config: NeuralConfig | UNetConfig, n_features: int, n_numbers: int) -> torch.nn.Module:
+    """The network of a configuration, for features of some width and actions of some numbers."""
+    return UNet(config, n_features, n_numbers) if isinstance(config, UNetConfig) else DiT(config, n_features, n_numbers)
+
+
 def read_neural(folder: Path, content: dict[str, Any], device: str = "cpu") -> NeuralPolicy:
     """Reads a policy that `NeuralPolicy.save` wrote, given what its config.json says."""
     path = folder / "policy.safetensors"
@@ -252,7 +267,7 @@ def read_neural(folder: Path, content: dict[str, Any], device: str = "cpu") -> N
             f"{folder}: expected a neural policy of version {FORMAT_VERSION}, found {content.get('format_version')!r}"
         )
     try:
-        config = NeuralConfig(**content["parameters"])
+        config = (UNetConfig if "down_dims" in content["parameters"] else NeuralConfig)(**content["parameters"])
         layouts = [Layout.from_json(content[key]) for key in ("observation_layout", "action_layout")]
         tensors = load_file(path)
         arrays = {name: tensors[name].numpy() for name in ARRAYS}

@@ -26,7 +26,7 @@ from closedform.policies.policy import Policy
 
 FORMAT = "closedform-policy"
 FORMAT_VERSION = 1
-NEURAL, EDITED = "closedform-neural", "closedform-edited"
+NEURAL, EDITED, LEROBOT = "closedform-neural", "closedform-edited", "lerobot"
 ASSETS = Path(__file__).parent.parent / "assets"
 SHIPPED = {"pusht-dit": ASSETS / "pusht_dit", "pusht-dit-left": ASSETS / "pusht_dit_left"}  # docs/models.md
 POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {
@@ -89,7 +89,8 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
     """Reads a policy of any class that `save` wrote.
 
     Args:
-        folder: the folder it was saved to, or the name of a policy inside the package.
+        folder: the folder it was saved to, the name of a policy inside the package, or the folder of a checkpoint of
+            LeRobot's DiffusionPolicy on state observations.
         feature_map: the custom feature map, where it had one; functions are not saved.
     """
     folder = _path(SHIPPED.get(str(folder), folder))
@@ -100,6 +101,10 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
         from closedform.neural.policy import read_neural
 
         return read_neural(folder, config)
+    if config["format"] == LEROBOT:
+        from closedform.neural.lerobot import read_lerobot
+
+        return read_lerobot(folder, config)
     if config["format"] == EDITED:
         from closedform.editing.edited_policy import read_edited
 
@@ -188,6 +193,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise LoadError(f"{folder}: expected a saved policy, found no config.json in it") from error
     except (OSError, ValueError) as error:
         raise LoadError(f"{path}: expected JSON, found {error}") from error
+    if isinstance(config, dict) and config.get("type") == "diffusion" and "input_features" in config:
+        return {**config, "format": LEROBOT}
     if not isinstance(config, dict) or config.get("format") not in (FORMAT, NEURAL, EDITED):
         raise LoadError(f"{path}: expected format {FORMAT!r}; this is not a policy that closedform saved")
     version = config.get("format_version")

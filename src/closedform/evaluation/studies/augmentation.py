@@ -23,8 +23,8 @@ NEURAL = "pusht-dit-left"
 MIDDLE = 256.0
 N_EPISODES = 500
 N_STUDY, STUDY_SEED = 200, 20_000  # for choosing; what is reported is on other seeds
-WIDTHS = (0.05, 0.1, 0.2, 0.8, 3.0)
-CHOSEN_WIDTH = 0.1  # from the study
+WIDTHS = (0.02, 0.05, 0.1, 0.2, 0.8, 3.0)
+CHOSEN_WIDTH = 0.05  # from the study
 REPORTED = {
     "left": ("network, trained on the left", "0.36"),
     "right": ("closed form of the right", "0.33"),

@@ -24,7 +24,7 @@ NEURAL = "pusht-dit"
 N_EPISODES = 500
 N_STUDY, STUDY_SEED = 150, 20_000  # for choosing; what is reported is on other seeds
 STRENGTHS, CUT_OFFS = (0.5, 1.0, 2.0, 4.0), (0, 5, 10, 30)
-CHOSEN = (1.0, 5)  # strength and cut-off of the policy that is reported, from the study
+CHOSEN = (0.5, 0)  # of those that lose at most 0.02 in the study, the pair that meets the condition most often
 REPORTED = {"neural": ("pre-trained network", "0.90"), "conditional": ("conditional closed form", "0.79")}
 REPORTED["guided"] = ("guided network", "0.88")
 

@@ -1,0 +1,136 @@
+"""LeRobot's DiffusionPolicy checkpoints on state observations, without installing lerobot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from closedform.demos.layout import Layout
+from closedform.errors import LoadError
+from closedform.neural.config import UNetConfig
+from closedform.neural.data import Normalisation
+from closedform.neural.policy import NeuralPolicy, make_network
+
+STATE, ENVIRONMENT, ACTION = "observation.state", "observation.environment_state", "action"
+PREFIX = "diffusion.unet."
+NETWORK = ("down_dims", "kernel_size", "n_groups", "diffusion_step_embed_dim", "use_film_scale_modulation")
+CORRELATION = 0.99  # assumed between consecutive observations, of which a checkpoint keeps no statistics
+
+
+def read_lerobot(folder: Path, content: dict[str, Any]) -> NeuralPolicy:
+    """Reads a checkpoint, given what its config.json says.
+
+    Observations are `observation.state` followed by `observation.environment_state`, if there is one; nothing is known
+    about their numbers. The policy can do all that others can: act, be edited, be saved.
+
+    A checkpoint keeps the ranges or moments of single numbers only, of which a mean and a covariance are made; to
+    augment the policy, give the demonstrations that it was trained on as well (`AugmentedPolicy(familiar=...)`).
+    """
+    images = [name for name, feature in content.get("input_features", {}).items() if feature.get("type") == "VISUAL"]
+    if images:
+        raise LoadError(f"{folder}: expected a policy on state observations, found one that sees {', '.join(images)}")
+    _check(folder, content, "beta_schedule", ("squaredcos_cap_v2",))
+    _check(folder, content, "prediction_type", ("epsilon", "sample"))
+    _check(folder, content, "noise_scheduler_type", ("DDPM", "DDIM"))
+    try:
+        names = [name for name in (STATE, ENVIRONMENT) if name in content["input_features"]]
+        widths = {name: int(content["input_features"][name]["shape"][0]) for name in names}
+        widths[ACTION] = int(content["output_features"][ACTION]["shape"][0])
+        config = UNetConfig(
+            n_obs_steps=content["n_obs_steps"],
+            n_action_steps=content["horizon"],
+            n_execute=content["n_action_steps"],
+            n_past=content["n_obs_steps"] - 1,  # its chunks begin at the first observation of a window
+            n_diffusion_steps=content["num_train_timesteps"],
+            n_sampling_steps=content.get("num_inference_steps") or content["num_train_timesteps"],
+            sampler="ddpm" if content["noise_scheduler_type"] == "DDPM" else "ddim",
+            prediction="epsilon" if content["prediction_type"] == "epsilon" else "denoised",
+            bound=float(content["clip_sample_range"]) if content["clip_sample"] else None,
+            **{name: content[name] for name in NETWORK},
+        )
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise LoadError(f"{folder / 'config.json'}: expected LeRobot's diffusion policy, found {error!r}") from error
+    tensors = _tensors(folder)
+    n_features = config.n_obs_steps * sum(widths[name] for name in names)
+    model = make_network(config, n_features, widths[ACTION])
+    weights = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        said = str(error).splitlines()
+        raise LoadError(f"{folder}: expected the weights that config.json says, found: {said[-1].strip()}") from error
+    seen = [_scaling(folder, content, tensors, name, widths[name]) for name in names]
+    offset, scale, mean, deviation = (np.concatenate(parts) for parts in zip(*seen, strict=True))
+    action_offset, action_scale, *_ = _scaling(folder, content, tensors, ACTION, widths[ACTION])
+    steps = config.n_obs_steps
+    variance = np.diag((deviation * scale) ** 2)
+    return NeuralPolicy(
+        config,
+        torch.nn.utils.parameters_to_vector(model.parameters()),
+        Layout.plain(sum(widths[name] for name in names)),
+        Layout.plain(widths[ACTION]),
+        Normalisation(
+            feature_offset=np.tile(offset, steps),
+            feature_scale=np.tile(scale, steps),
+            action_offset=action_offset,
+            action_scale=action_scale,
+            mean=np.tile((mean - offset) * scale, steps),
+            covariance=np.kron(CORRELATION + (1 - CORRELATION) * np.eye(steps), variance),
+        ),
+    )
+
+
+def _check(folder: Path, content: dict[str, Any], name: str, allowed: tuple[str, ...]) -> None:
+    if content.get(name) not in allowed:
+        raise LoadError(
+            f"{folder / 'config.json'}: expected {name} to be {' or '.join(allowed)}, found {content.get(name)!r}"
+        )
+
+
+def _tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights, and the statistics that older versions keep among them and newer ones in files of their own."""
+    if not (folder / "model.safetensors").exists():
+        raise LoadError(f"{folder}: expected model.safetensors beside config.json, found none")
+    found: dict[str, torch.Tensor] = {}
+    for path in [folder / "model.safetensors", *sorted(folder.glob("policy_*normalizer_processor.safetensors"))]:
+        try:
+            found |= load_file(path)
+        except (OSError, SafetensorError, ValueError) as error:
+            raise LoadError(f"{path}: expected a whole safetensors file, found {error}") from error
+    return found
+
+
+def _scaling(
+    folder: Path, content: dict[str, Any], tensors: dict[str, torch.Tensor], name: str, width: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Offset, scale, mean and standard deviation of an input or output; the network sees (x - offset) * scale."""
+    side, kind = ("output", "ACTION") if name == ACTION else ("input", "ENV" if name == ENVIRONMENT else "STATE")
+    modes = content.get(f"{side}_normalization_modes") or {}  # of older versions, by name
+    mode = str(modes.get(name) or content.get("normalization_mapping", {}).get(kind, "IDENTITY")).upper()
+    buffers = (
+        f"{name}.",
+        f"{'unnormalize_outputs' if name == ACTION else 'normalize_inputs'}.buffer_{name.replace('.', '_')}.",
+    )
+
+    def statistic(which: str) -> np.ndarray | None:
+        for buffer in buffers:
+            if buffer + which in tensors:
+                return tensors[buffer + which].double().numpy().reshape(width)
+        return None
+
+    low, high, mean, deviation = (statistic(which) for which in ("min", "max", "mean", "std"))
+    if mode == "IDENTITY":
+        offset, scale = np.zeros(width), np.ones(width)
+    elif mode == "MIN_MAX" and low is not None and high is not None:
+        offset, scale = (low + high) / 2, 2 / (high - low + 1e-8)
+    elif mode == "MEAN_STD" and mean is not None and deviation is not None:
+        offset, scale = mean, 1 / (deviation + 1e-8)
+    else:
+        raise LoadError(f"{folder}: expected statistics of {name} for its normalisation {mode}, found none")
+    mean = offset if mean is None else mean
+    return offset, scale, mean, 1 / (np.sqrt(3) * scale) if deviation is None else deviation  # of a uniform number

@@ -1,0 +1,127 @@
+"""UNet: the one-dimensional convolutional network of Diffusion Policy, as LeRobot has it (Chi et al., 2023)."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from closedform.neural.config import UNetConfig
+
+
+class UNet(nn.Module):
+    """Predicts the noise in a chunk, or the clean chunk, given its noise level and the observations.
+
+    Its parameters have the names that they have in LeRobot's checkpoints.
+
+    Args:
+        config: widths and depths.
+        n_features: numbers in an observation window, as features.
+        n_numbers: numbers in an action.
+    """
+
+    def __init__(self, config: UNetConfig, n_features: int, n_numbers: int):
+        super().__init__()
+        embedding, widths = config.diffusion_step_embed_dim, config.down_dims
+        self.diffusion_step_encoder = nn.Sequential(
+            Waves(embedding), nn.Linear(embedding, 4 * embedding), nn.Mish(), nn.Linear(4 * embedding, embedding)
+        )
+
+        def residual(n_in: int, n_out: int) -> Residual:
+            return Residual(n_in, n_out, embedding + n_features, config)
+
+        last = len(widths) - 1
+        self.down_modules = nn.ModuleList(
+            nn.ModuleList(
+                [
+                    residual(n_in, n_out),
+                    residual(n_out, n_out),
+                    nn.Identity() if depth == last else nn.Conv1d(n_out, n_out, 3, stride=2, padding=1),
+                ]
+            )
+            for depth, (n_in, n_out) in enumerate(pairwise((n_numbers, *widths)))
+        )
+        self.mid_modules = nn.ModuleList(residual(widths[-1], widths[-1]) for _ in range(2))
+        self.up_modules = nn.ModuleList(
+            nn.ModuleList(
+                [
+                    residual(2 * n_in, n_out),  # with what the way down left at this resolution
+                    residual(n_out, n_out),
+                    nn.ConvTranspose1d(n_out, n_out, 4, stride=2, padding=1),
+                ]
+            )
+            for n_in, n_out in pairwise(reversed(widths))
+        )
+        self.final_conv = nn.Sequential(
+            Convolution(widths[0], widths[0], config.kernel_size, 8), nn.Conv1d(widths[0], n_numbers, 1)
+        )
+
+    def forward(self, chunk: Tensor, level: Tensor, features: Tensor) -> Tensor:
+        """Chunks (B, N_a, D) at noise levels (B,), 1 to S, given features (B, D_z). -> (B, N_a, D)."""
+        condition = torch.cat([self.diffusion_step_encoder(level - 1), features], dim=1)  # its levels begin at 0
+        x, left = chunk.transpose(1, 2), []
+        for first, second, shrink in map(_parts, self.down_modules):
+            x = second(first(x, condition), condition)
+            left.append(x)
+            x = shrink(x)
+        for block in self.mid_modules:
+            x = block(x, condition)
+        for first, second, grow in map(_parts, self.up_modules):
+            x = grow(second(first(torch.cat([x, left.pop()], dim=1), condition), condition))
+        return self.final_conv(x).transpose(1, 2)
+
+
+def _parts(module: nn.Module) -> list[nn.Module]:
+    return list(module.children())
+
+
+class Residual(nn.Module):
+    """Two convolutions with the condition between them, and a way past them."""
+
+    def __init__(self, n_in: int, n_out: int, n_condition: int, config: UNetConfig):
+        super().__init__()
+        self.scales = config.use_film_scale_modulation
+        self.conv1 = Convolution(n_in, n_out, config.kernel_size, config.n_groups)
+        self.cond_encoder = nn.Sequential(nn.Mish(), nn.Linear(n_condition, n_out * (2 if self.scales else 1)))
+        self.conv2 = Convolution(n_out, n_out, config.kernel_size, config.n_groups)
+        self.residual_conv = nn.Identity() if n_in == n_out else nn.Conv1d(n_in, n_out, 1)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """(B, n_in, T), (B, n_condition) -> (B, n_out, T)."""
+        seen, out = self.cond_encoder(condition)[..., None], self.conv1(x)
+        if self.scales:
+            scale, shift = seen.chunk(2, dim=1)
+            out = scale * out + shift
+        else:
+            out = out + seen
+        return self.conv2(out) + self.residual_conv(x)
+
+
+class Convolution(nn.Module):
+    """A convolution, normalised in groups of channels."""
+
+    def __init__(self, n_in: int, n_out: int, kernel_size: int, n_groups: int):
+        super().__init__()
+        self.block = nn.Sequential(
+            nn.Conv1d(n_in, n_out, kernel_size, padding=kernel_size // 2), nn.GroupNorm(n_groups, n_out), nn.Mish()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, n_in, T) -> (B, n_out, T)."""
+        return self.block(x)
+
+
+class Waves(nn.Module):
+    """Sines and cosines of noise levels, wavelengths from 2 pi to exactly 10,000 times that."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.n_waves = width // 2
+
+    def forward(self, level: Tensor) -> Tensor:
+        """(B,) -> (B, width)."""
+        places = torch.arange(self.n_waves, device=level.device, dtype=torch.float32)
+        angles = level[:, None] * torch.exp(-math.log(10_000) / (self.n_waves - 1) * places)
+        return torch.cat([angles.sin(), angles.cos()], dim=1)
