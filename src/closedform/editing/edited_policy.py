@@ -17,6 +17,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.episode import real_array
 from closedform.demos.layout import Layout
 from closedform.diffusion.denoiser import ClosedForm, Denoiser
+from closedform.editing.pruned import Pruned
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.policy import NeuralPolicy
@@ -124,7 +125,8 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         """The closed form of the neighbours of B observations, on the neural policy's process and normalisation."""
         chunks = np.array([self.neural.normalised(self._chunks(policy, one.rows)) for one in near])
         tensor = self.neural.tensor
-        return ClosedForm(
+        kind = ClosedForm if self.neural.device.type == "cuda" else Pruned  # a GPU would rather count than choose
+        return kind(
             process=self.config.make_process(),
             actions=tensor(chunks.reshape(*chunks.shape[:2], -1)),
             log_weights=tensor(np.array(log_weights)),

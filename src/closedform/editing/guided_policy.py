@@ -10,7 +10,9 @@ from closedform.editing.edited_policy import EditedPolicy, neighbourhoods
 from closedform.editing.guided import Guided
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.neighbourhood import Neighbourhood
 from closedform.policies.randomness import Streams
+from closedform.retrieval.metric import covariance_factor, squared_distances
 
 
 class GuidedPolicy(EditedPolicy):
@@ -46,15 +48,36 @@ class GuidedPolicy(EditedPolicy):
         return {"w": self.w, "off_below": self.off_below}
 
     def denoiser(self, windows: np.ndarray, rng: Streams) -> Guided:
-        """The guided denoiser; both closed forms have the same perturbations, so that equal data guide nowhere.
+        """The guided denoiser.
 
-        They come from a stream of their own: without guidance the samples are the neural policy's to the last bit.
+        Both closed forms have the same perturbations and the metric of all demonstrations, so that where none were left
+        out they are the same and guide nowhere. Perturbations come from a stream of their own: without guidance the
+        samples are the neural policy's to the last bit.
         """
-        neural = self.neural.denoiser(self.neural.features_of(windows))
-        shifts = self.perturbations(self.demonstrations["conditional"], rng.spawn())
+        conditional, everything = (self.demonstrations[name] for name in self.parts)
+        shifts = self.perturbations(conditional, rng.spawn())
+        near = neighbourhoods(everything, windows)
+        metrics = [covariance_factor(_features(everything, one, everything), self._regularization) for one in near]
         forms = []
-        for policy in self.demonstrations.values():
-            near, h = neighbourhoods(policy, windows), policy._bandwidth(policy._store.feature_scale)
-            log_weights = [-(one.squared_distances - one.squared_distances.min()) / (2 * h**2) for one in near]
-            forms.append(self.closed_form(policy, near, log_weights, shifts))
+        for policy, found in ((conditional, neighbourhoods(conditional, windows)), (everything, near)):
+            width = 2 * policy._bandwidth(policy._store.feature_scale) ** 2
+            squared = [
+                squared_distances(_features(policy, one, everything), query.query, metric)
+                for one, query, metric in zip(found, near, metrics, strict=True)
+            ]
+            forms.append(self.closed_form(policy, found, [-(d - d.min()) / width for d in squared], shifts))
+        neural = self.neural.denoiser(self.neural.features_of(windows))
         return Guided(neural, forms[0], forms[1], self.w, self.off_below)
+
+    @property
+    def _regularization(self) -> float:
+        return self.demonstrations["unconditional"].config.regularization
+
+
+def _features(policy: ClosedFormPolicy, near: Neighbourhood, like: ClosedFormPolicy) -> np.ndarray:
+    """The features (k, D_z) of a policy's neighbours, in the units of another."""
+    own, other = policy._store, like._store
+    features = own.index.columns[:, near.rows].T
+    if all(np.array_equal(getattr(own, name), getattr(other, name)) for name in ("feature_scale", "feature_offset")):
+        return features  # to the last bit
+    return (features / own.feature_scale + own.feature_offset - other.feature_offset) * other.feature_scale
