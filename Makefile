@@ -27,9 +27,11 @@ lint: .venv/.dev
 bench: .venv/.bench
 	$(BIN)/python benchmarks/latency.py --output docs/results
 
-paper: .venv/.dev  # about an hour on two cores; goes on where it was stopped
+paper: .venv/.dev  # HOURS; goes on where it was stopped
 	$(BIN)/closedform paper pusht
 	$(BIN)/closedform paper tuning
+	$(BIN)/closedform paper guidance
+	$(BIN)/closedform paper augmentation
 
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.exit("closedform needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else 0'

@@ -81,3 +81,18 @@ def test_layouts_must_fit():
 def test_pusht_is_read(pusht):
     assert len(pusht) == 206 and pusht.n_steps == 25650
     assert pusht.observation_layout.bodies == ("agent", "block")
+
+
+def test_stretches_that_meet_a_condition_become_episodes():
+    demos = Demos(
+        [(np.arange(6.0)[:, None], np.zeros((6, 1))), (np.arange(10.0, 14)[:, None], np.ones((4, 1)))], tasks=["a", "b"]
+    )
+    values = demos.all_observations()[:, 0]
+    found = demos.where((values != 2) & (values < 13))
+    assert [episode.observations[:, 0].tolist() for episode in found] == [[0, 1], [3, 4, 5], [10, 11, 12]]
+    assert found.tasks == ("a", "a", "b")
+    with pytest.raises(ClosedFormError, match="none of the 10 meets the condition"):
+        demos.where(values > 99)
+    for wrong in (values, values[:3] > 0):
+        with pytest.raises(ClosedFormError, match="expected true or false for each of 10 steps"):
+            demos.where(wrong)

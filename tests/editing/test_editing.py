@@ -83,8 +83,8 @@ def test_a_network_out_of_its_data_or_deep_inside_leaves_the_other_no_share():
     assert Augmented(network, form, 1e6)(a_s, 30) == pytest.approx(network(a_s, 30))
 
 
-@given(st.integers(1, 49), st.integers(0, 1000), st.integers(0, 3), st.floats(-5, 5))
-def test_the_augmented_kernel_is_the_papers(s, seed, m, neural_log_weight):
+@given(st.integers(1, 49), st.integers(0, 1000), st.integers(0, 3), st.floats(-5, 5), st.booleans())
+def test_the_augmented_kernel_is_the_papers(s, seed, m, neural_log_weight, perturbed):
     rng = np.random.default_rng(seed)
     network, form = neural(rng), closed_form(rng, k=5, m=m)
     a_s = rng.normal(size=(2, 4))
@@ -96,11 +96,15 @@ def test_the_augmented_kernel_is_the_papers(s, seed, m, neural_log_weight):
         for shift in shifts:
             logits = [-np.sum((sample + shift - gain * a) ** 2) / (2 * sigma**2) for a in form.actions]
             logits = [*(np.array(logits) + form.log_weights), neural_log_weight]
-            logits[-1] -= np.sum((sample - gain * own) ** 2) / (2 * sigma**2)
+            seen = sample + shift if perturbed else sample
+            logits[-1] -= np.sum((seen - gain * own) ** 2) / (2 * sigma**2)
             shares = np.exp(np.array(logits) - np.max(logits))
             shares /= shares.sum()
             expected[n] += shares @ np.stack([*form.actions, own]) / len(shifts)
-    assert Augmented(network, form, neural_log_weight)(a_s, s) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    watched: list[np.ndarray] = []
+    augmented = Augmented(network, form, neural_log_weight, perturbed, watched.append)
+    assert augmented(a_s, s) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    assert watched[0].sum(-1) == pytest.approx(1)
 
 
 def test_log_kernels_are_gaussian_densities_up_to_one_constant():

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from closedform import Demos, Layout, load_policy, save_demos
+from closedform import ClosedForm, Demos, Layout, load_policy, save_demos
 from closedform.cli import main
 from closedform.editing.augmented_policy import AugmentedPolicy
 from closedform.editing.edited_policy import demonstrations_for
 from closedform.editing.guided_policy import GuidedPolicy
+from closedform.editing.pruned import Pruned
 from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.neural.config import NeuralConfig
 from closedform.neural.data import training_data
@@ -49,6 +50,10 @@ def neural():
 @pytest.fixture(scope="module")
 def everything(neural):
     return demonstrations_for(neural, reach_demos())
+
+
+def layouts(demos: Demos) -> tuple[Layout, Layout]:
+    return demos.observation_layout, demos.action_layout
 
 
 def streams(n):
@@ -95,6 +100,36 @@ def test_demonstrations_take_over_where_the_network_was_never_trained(neural):
     assert near.actions == pytest.approx(neural.plan(observation, seed=0).actions, abs=1e-5)
 
 
+def test_what_it_was_trained_on_tells_better_where_the_network_is_lost(neural):
+    # Training data on two sides: their one Gaussian covers the gap between them, their kernels do not.
+    sides = Demos([*shifted(reach_demos(), -3.0), *shifted(reach_demos(), 3.0)], *layouts(reach_demos()))
+    trained = NeuralPolicy.of(CONFIG, neural._weights(), training_data(sides, CONFIG))
+    novel, familiar = (demonstrations_for(trained, demos, tau=0.0) for demos in (reach_demos(), sides))
+    windows = [episode.observations[4:6] + 0.05 for episode in reach_demos()[:8]]
+
+    def share(policy, windows):
+        plans = policy.plan_together(windows, streams(len(windows)).generators, [None] * len(windows))
+        return np.mean([plan.neural_share for plan in plans])
+
+    gaussian, kernels = AugmentedPolicy(trained, novel), AugmentedPolicy(trained, novel, familiar)
+    assert share(kernels, windows) < 0.1 and share(kernels, [window + 3.0 for window in windows]) > 0.9
+    assert share(kernels, windows) < share(gaussian, windows)
+    assert (gaussian.c, kernels.c) == (0.8, 1.0) and kernels.perturb_neural and not gaussian.perturb_neural
+
+
+def test_the_kernels_of_training_data_are_densities_in_the_same_units(neural, everything):
+    again = AugmentedPolicy(neural, everything, demonstrations_for(neural, reach_demos()))
+    other_units = AugmentedPolicy(neural, everything, demonstrations_for(neural, reach_demos()[:10]))
+    window = reach_demos()[3].observations[None, 4:6]
+    denoiser = again.denoiser(window, streams(1))
+    assert denoiser.closed_form.log_weights is not None
+    # The same data on both sides: the network weighs as much as all demonstrations together.
+    assert float(denoiser.neural_log_weight) == pytest.approx(
+        float(denoiser.closed_form.log_weights.logsumexp(-1)), abs=1e-3
+    )
+    assert np.isfinite(float(other_units.denoiser(window, streams(1)).neural_log_weight))
+
+
 def test_far_from_its_data_a_wider_kernel_gives_the_network_more_weight(neural, everything):
     window = np.repeat((reach_demos()[3].observations[2] + 3.0)[None, None], 2, axis=1)
     weights = [
@@ -109,11 +144,14 @@ def test_edited_policies_are_saved_and_loaded(neural, everything, tmp_path):
     for name, policy in (
         ("guided", GuidedPolicy(neural, half, everything, w=1.5, off_below=20)),
         ("augmented", AugmentedPolicy(neural, half, c=2.0)),
+        ("knowing", AugmentedPolicy(neural, half, everything, perturb_neural=False)),
     ):
         policy.save(tmp_path / name)
         policy.save(tmp_path / name)  # over itself
         loaded = load_policy(tmp_path / name)
         assert type(loaded) is type(policy) and same(loaded, policy)
+    AugmentedPolicy(neural, half).save(tmp_path / "knowing")  # over one with another part, which goes
+    assert set(AugmentedPolicy.load(tmp_path / "knowing").demonstrations) == {"novel"}
     config = json.loads((tmp_path / "guided" / "config.json").read_text())
     for change, message in (
         ({"edit": "improve"}, "expected an edit of version 1"),
@@ -144,7 +182,7 @@ def test_the_command_edits_and_the_result_can_be_evaluated(neural, tmp_path, cap
     save_demos(reach_demos(), tmp_path / "all")
     save_demos(reach_demos()[:10], tmp_path / "half")
     common = [str(tmp_path / "neural"), "--demos", str(tmp_path / "half")]
-    main(["edit", "augment", *common, "-o", str(tmp_path / "augmented")])
+    main(["edit", "augment", *common, "--familiar", str(tmp_path / "all"), "-o", str(tmp_path / "augmented")])
     main(["edit", "guide", *common, "--everything", str(tmp_path / "all"), "--w", "2", "-o", str(tmp_path / "guided")])
     assert "GuidedPolicy of" in capsys.readouterr().out
     for name in ("augmented", "guided"):
@@ -163,6 +201,30 @@ def test_policies_that_differ_have_other_fingerprints(neural, everything):
     prints = [json.dumps(policy.fingerprint()) for policy in policies]
     assert len(set(prints)) == len(prints)
     assert json.dumps(AugmentedPolicy(neural, everything, c=0.5).fingerprint()) in prints
+
+
+def test_pruning_leaves_out_only_what_is_negligible(neural, everything):
+    rng, windows = streams(4), np.stack([e.observations[2:4] for e in reach_demos()[:4]])
+    policy = GuidedPolicy(neural, everything, everything, w=1.0)
+    form = policy.denoiser(windows, rng).unconditional
+    assert isinstance(form, Pruned)
+    whole = ClosedForm(form.process, form.actions, form.log_weights, form.perturbations)
+    for s in (100, 70, 40, 10, 3, 1):
+        clean = form.actions[:, :3]
+        a_s = form.process.gain(s) * clean + form.process.noise(s) * torch.randn(clean.shape)
+        shares = form.weights(a_s, s)
+        assert torch.allclose(shares, whole.weights(a_s, s), atol=1e-6)
+        assert torch.allclose(shares.sum(-1), torch.ones(4, 3), atol=1e-5)
+
+
+def test_guidance_is_nothing_where_no_demonstration_was_left_out(neural):
+    far = Demos([*reach_demos(), *shifted(reach_demos(), 50.0)], *layouts(reach_demos()))
+    some = Demos([*reach_demos(), *shifted(reach_demos(), 50.0)[10:]], *layouts(reach_demos()))
+    everything, wanted = (demonstrations_for(neural, demos, n_neighbors=50) for demos in (far, some))
+    guided = GuidedPolicy(neural, wanted, everything, w=3.0)
+    here, there = reach_demos()[0].observations[5], far[20].observations[5]
+    assert guided.plan(here, seed=0).actions == pytest.approx(neural.plan(here, seed=0).actions, abs=1e-6)
+    assert guided.plan(there, seed=0).actions != pytest.approx(neural.plan(there, seed=0).actions, abs=1e-3)
 
 
 def test_plans_made_together_are_those_made_alone(neural, everything):

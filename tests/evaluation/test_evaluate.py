@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from closedform.cli import main
 from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.evaluation.environment import environment_names, make_environment
 from closedform.evaluation.evaluate import EvaluationError, evaluate
+from closedform.evaluation.intervals import ratio_ci95, wilson_ci95
 from closedform.evaluation.results import read_results
-from closedform.evaluation.rollout import roll_out
+from closedform.evaluation.rollout import roll_out, roll_out_together
 from closedform.evaluation.study import Study
 from tests.conftest import random_demos, slow_on_the_reference
 from tests.evaluation.toy import Reach, reach_demos
@@ -262,3 +264,48 @@ def test_the_default_on_the_embedded_demonstrations_solves_push_t():
     study = Study.make("pusht", "pusht-embedded", "default", seed=7000, n_episodes=24)
     results = study.run()
     assert results["score"]["mean"] >= 0.95 and results["success"]["mean"] >= 0.8
+
+
+def test_episodes_in_lockstep_are_those_run_alone():
+    policy, seeds = ClosedFormPolicy(reach_demos()), [3, 4, 5]
+    together = roll_out_together([Reach() for _ in seeds], policy, seeds)
+    for rollout, seed in zip(together, seeds, strict=True):
+        alone = roll_out(Reach(), policy, seed)
+        assert np.array_equal(rollout.observations, alone.observations)
+        assert [step for step, _ in rollout.plans] == [step for step, _ in alone.plans]
+        assert rollout.success == alone.success and len(rollout.latencies) == len(alone.latencies)
+
+
+def test_rows_say_what_they_are_asked_to_and_lockstep_keeps_every_seed():
+    policy = Together(reach_demos())
+    rows = list(evaluate(policy, Reach, range(5), workers=1, describe=first_step))
+    assert [row["seed"] for row in rows] == list(range(5)) and {row["first"] for row in rows} == {0}
+    assert policy.sizes[0] == 2 and max(policy.sizes) == 2  # blocks of two, and one that is left over
+
+
+class Together(ClosedFormPolicy):
+    """Says how many plans were made at once."""
+
+    sizes: ClassVar[list[int]] = []
+
+    @property
+    def n_together(self):
+        return 2
+
+    def plan_together(self, windows, rngs, memories):
+        self.sizes.append(len(windows))
+        return super().plan_together(windows, rngs, memories)
+
+
+def first_step(rollout):
+    return {"first": rollout.plans[0][0]}
+
+
+def test_the_interval_of_a_ratio_is_wider_where_events_come_together():
+    rng = np.random.default_rng(0)
+    met = rng.random(200) < 0.7
+    single = ratio_ci95(met, np.ones(200))
+    low, high = wilson_ci95(int(met.sum()), 200)
+    assert single == pytest.approx((low, high), abs=0.02)
+    crowded = ratio_ci95(np.where(met, 10, 0)[:20], np.full(20, 10))  # as many events, in 20 episodes
+    assert crowded[1] - crowded[0] > 2 * (single[1] - single[0])

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from closedform import save_demos
-from closedform.evaluation.studies import pusht, tuning
+from closedform.cli import main
+from closedform.errors import ConfigError
+from closedform.evaluation.studies import augmentation, guidance, pusht, tuning
 from closedform.evaluation.studies.runner import Runner, markdown_table
 from closedform.figures import pyplot
 from tests.evaluation.toy import reach_demos
@@ -52,3 +54,30 @@ def test_rank_correlation_is_spearmans():
     expected = np.corrcoef([5, 4, 3, 2, 1], [5, 3, 4, 1.5, 1.5])[0, 1]
     assert rho == pytest.approx(expected) and low <= rho <= high
     assert len({tuple(c.items()) for c in tuning._configurations()}) >= 30
+
+
+def test_turns_are_counted_with_an_interval():
+    def episode(*turns):
+        return {"turns": [list(turn) for turn in turns]}
+
+    met, missed, short = (3, 0.5, 30), (9, -0.4, 12), (5, 0.1, 4)
+    row = guidance.turns_of({"episodes": [episode(met, missed, short), episode(met), episode()] * 20})
+    assert row["met"] == pytest.approx(2 / 3, abs=1e-3) and row["met_low"] < 2 / 3 < row["met_high"]
+    assert (row["turns"], row["cut_short"]) == (60, 20)
+
+
+def test_what_is_reported_was_chosen_in_the_study():
+    assert guidance.CHOSEN in guidance._grid().values()
+    assert augmentation.CHOSEN_WIDTH in augmentation.WIDTHS
+    assert (
+        guidance.STUDY_SEED + guidance.N_STUDY <= 100_000 and augmentation.STUDY_SEED + augmentation.N_STUDY <= 100_000
+    )
+
+
+def test_parts_of_a_study_are_named(tmp_path, capsys):
+    runner = Runner("toy", tmp_path / "out", tmp_path / "work", only=("b",))
+    with pytest.raises(ConfigError, match="no evaluation 'b': expected some of a"):
+        runner.run_all({"a": None})  # pyright: ignore[reportArgumentType]
+    with pytest.raises(SystemExit):
+        main(["paper", "pusht", "--only", "default"])
+    assert "only: expected it with guidance or augmentation" in capsys.readouterr().err

@@ -14,6 +14,9 @@ from closedform.editing.augmented_policy import AugmentedPolicy
 from closedform.editing.edited_policy import demonstrations_for
 from closedform.editing.guided_policy import GuidedPolicy
 from closedform.errors import LoadError
+from closedform.neural.config import UNetConfig
+from closedform.neural.policy import NeuralPolicy
+from closedform.neural.unet import UNet
 
 DIMS = (8, 16, 24)
 CONFIG = {
@@ -156,7 +159,7 @@ def write_checkpoint(folder, config=CONFIG, *, old=False, weights=None):
 @pytest.mark.parametrize("scale", [False, True])
 def test_the_network_is_the_published_one(tmp_path, old, scale):
     config = {**CONFIG, "use_film_scale_modulation": scale}
-    policy = load_policy(write_checkpoint(tmp_path / "p", config, old=old))
+    policy = NeuralPolicy.load(write_checkpoint(tmp_path / "p", config, old=old))
     windows = np.random.default_rng(0).uniform(100, 400, (3, 2, 5))
     noise, level = torch.randn(3, 1, 32), 41
     normalised = torch.as_tensor(windows, dtype=torch.float32).clone()
@@ -175,9 +178,6 @@ def test_the_network_is_the_published_one(tmp_path, old, scale):
 
 def test_the_published_size():
     config = {**CONFIG, "down_dims": [512, 1024, 2048], "n_groups": 8, "diffusion_step_embed_dim": 128}
-    from closedform.neural.config import UNetConfig
-    from closedform.neural.unet import UNet
-
     with torch.device("meta"):
         network = UNet(UNetConfig(n_action_steps=16), 10, 2)
     shapes = {f"diffusion.unet.{name}": tuple(p.shape) for name, p in network.named_parameters()}
@@ -185,17 +185,19 @@ def test_the_published_size():
 
 
 def test_plans_begin_now_and_are_in_the_robots_units(tmp_path):
-    policy = load_policy(write_checkpoint(tmp_path / "p"))
+    policy = NeuralPolicy.load(write_checkpoint(tmp_path / "p"))
     plan = policy.plan(np.full(5, 200.0), seed=0)
     assert plan.actions.shape == (15, 2)  # its first action is past
-    assert (plan.actions >= [0, 10]).all() and (plan.actions <= [512, 410]).all()  # clipped to what was demonstrated
+    within = (plan.actions > np.array([0, 10]) - 1e-3) & (plan.actions < np.array([512, 410]) + 1e-3)
+    assert within.all()  # clipped to what was demonstrated
     assert policy.config.n_execute == 8
     policy.save(tmp_path / "saved")
-    assert np.array_equal(load_policy(tmp_path / "saved").plan(np.full(5, 200.0), seed=0).actions, plan.actions)
+    again = load_policy(tmp_path / "saved").plan(np.full(5, 200.0), seed=0)
+    assert again.actions == pytest.approx(plan.actions, abs=1e-2)
 
 
 def test_it_can_be_edited(tmp_path):
-    policy = load_policy(write_checkpoint(tmp_path / "p"))
+    policy = NeuralPolicy.load(write_checkpoint(tmp_path / "p"))
     rng = np.random.default_rng(0)
     demos = Demos([(o := rng.uniform(100, 400, (40, 5)), o[:, :2] + 5) for _ in range(4)])
     forms = [demonstrations_for(policy, part) for part in (demos[:2], demos)]
@@ -212,8 +214,9 @@ def test_it_can_be_edited(tmp_path):
     plan = augmented.plan(away[1].observations[row - 1 : row + 1], seed=0)
     assert plan.neural_share < 1e-6
     assert plan.actions == pytest.approx(away[1].actions[row : row + 15], abs=1e-2)
-    chunk = augmented._chunks(augmented.demonstrations["novel"], np.array([row]))[0]
-    assert np.array_equal(chunk, away[0].actions[row - 1 : row + 15])
+    novel = augmented.demonstrations["novel"]
+    step = novel._store.row_steps[row]
+    assert np.array_equal(augmented._chunks(novel, np.array([row]))[0], away[0].actions[step - 1 : step + 15])
 
 
 @pytest.mark.parametrize(
