@@ -1,6 +1,7 @@
 """Edited policies: exact at both ends, saved and loaded, and demonstrations take over where the network is lost."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -68,7 +69,8 @@ def same(first, second, observation=(0.1, 0.2, 0.5, 0.5)):
 def test_no_guidance_is_the_neural_policy_to_the_last_bit(neural, everything):
     half, left_out = demonstrations_for(neural, reach_demos()[10:]), reach_demos()[0].observations[0]
     assert same(GuidedPolicy(neural, half, everything, w=0.0), neural, left_out)
-    assert same(GuidedPolicy(neural, half, everything, w=2.0, off_below=100), neural, left_out)
+    with pytest.raises(ConfigError, match="off_below: expected less than the 100 noise levels"):
+        GuidedPolicy(neural, half, everything, w=2.0, off_below=100)
     assert not same(GuidedPolicy(neural, half, everything, w=2.0), neural, left_out)
 
 
@@ -119,7 +121,6 @@ def test_what_it_was_trained_on_tells_better_where_the_network_is_lost(neural):
 
 def test_the_kernels_of_training_data_are_densities_in_the_same_units(neural, everything):
     again = AugmentedPolicy(neural, everything, demonstrations_for(neural, reach_demos()))
-    other_units = AugmentedPolicy(neural, everything, demonstrations_for(neural, reach_demos()[:10]))
     window = reach_demos()[3].observations[None, 4:6]
     denoiser = again.denoiser(window, streams(1))
     assert denoiser.closed_form.log_weights is not None
@@ -127,7 +128,13 @@ def test_the_kernels_of_training_data_are_densities_in_the_same_units(neural, ev
     assert float(denoiser.neural_log_weight) == pytest.approx(
         float(denoiser.closed_form.log_weights.logsumexp(-1)), abs=1e-3
     )
-    assert np.isfinite(float(other_units.denoiser(window, streams(1)).neural_log_weight))
+    # The same data spread over a wider range, so that its features have another unit: densities do not depend on it.
+    far = [(e.observations + 1000, e.actions) for e in reach_demos()[:2]]
+    both = (reach_demos(), Demos([*reach_demos(), *far], *layouts(reach_demos())))
+    forms = [demonstrations_for(neural, demos, n_neighbors=140, regularization=1e-10) for demos in both]
+    assert forms[0]._store.feature_scale[0] > 100 * forms[1]._store.feature_scale[0]
+    weights = [AugmentedPolicy(neural, everything, form)._neural_log_weights(window)[0] for form in forms]
+    assert weights[0] == pytest.approx(weights[1], abs=0.1)
 
 
 def test_far_from_its_data_a_wider_kernel_gives_the_network_more_weight(neural, everything):
@@ -152,9 +159,19 @@ def test_edited_policies_are_saved_and_loaded(neural, everything, tmp_path):
         assert type(loaded) is type(policy) and same(loaded, policy)
     AugmentedPolicy(neural, half).save(tmp_path / "knowing")  # over one with another part, which goes
     assert set(AugmentedPolicy.load(tmp_path / "knowing").demonstrations) == {"novel"}
+    AugmentedPolicy(neural, half, everything).save(tmp_path / "knowing")
+    shutil.rmtree(tmp_path / "knowing" / "familiar")
+    with pytest.raises(ClosedFormError, match="expected a saved policy"):  # and not another policy without a word
+        load_policy(tmp_path / "knowing")
+    (tmp_path / "guided" / "notes.txt").write_text("mine")
+    with pytest.raises(ClosedFormError, match="expected nothing, or an edited policy to replace, found other files"):
+        AugmentedPolicy(neural, half).save(tmp_path / "guided")
+    (tmp_path / "guided" / "notes.txt").unlink()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     config = json.loads((tmp_path / "guided" / "config.json").read_text())
     for change, message in (
         ({"edit": "improve"}, "expected an edit of version 1"),
+        ({"parts": ["conditional"]}, "expected the parts conditional, unconditional"),
         ({"parameters": {"w": 1.0, "luck": 2}}, "expected the parameters of the edit"),
         ({"parameters": {"w": -1.0}}, "w: expected 0 to 1e6"),
     ):
@@ -192,6 +209,17 @@ def test_the_command_edits_and_the_result_can_be_evaluated(neural, tmp_path, cap
     with pytest.raises(SystemExit):
         main(["edit", "guide", *common, "-o", str(tmp_path / "x")])
     assert "expected all demonstrations as --everything" in capsys.readouterr().err
+    for arguments, message in (
+        (["augment", *common, "--w", "2"], "augment: expected no --w, found 2"),
+        (["guide", *common, "--everything", str(tmp_path / "all"), "--c", "1"], "guide: expected no --c"),
+        (["guide", str(tmp_path / "half"), *common[1:]], "expected a saved policy"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["edit", *arguments, "-o", str(tmp_path / "x")])
+        assert message in capsys.readouterr().err
+    main(["info", str(tmp_path / "guided")])
+    said = capsys.readouterr().out
+    assert "conditional: 10 episodes" in said and "off_below" in said
 
 
 def test_policies_that_differ_have_other_fingerprints(neural, everything):

@@ -32,7 +32,8 @@ def test_turns_begin_near_the_head_of_a_block_at_its_end_position():
 
 
 def test_a_turn_that_the_episode_cuts_short_is_not_judged():
-    assert not find_turns(circling(5, n=10))[0].decided
+    (cut,) = find_turns(circling(5, n=10))
+    assert not cut.decided
     assert find_turns(circling(30, n=10))[0].decided
     assert Turn(0, 0.0, 30).decided and not Turn(0, 0.0, 30).clockwise
 

@@ -229,6 +229,9 @@ def test_it_can_be_edited(tmp_path):
         ({"down_dims": [8, 16]}, "expected the weights that config.json says, found"),
         ({"kernel_size": 3}, "size mismatch"),
         ({"normalization_mapping": {"STATE": "MEAN_STD"}}, r"expected statistics of observation\.state"),
+        ({"input_features": {"observation.state": "STATE"}}, "expected LeRobot's diffusion policy"),
+        ({"input_features": {"observation.environment_state": {"type": "ENV", "shape": [3]}}}, "found none"),
+        ({"normalization_mapping": None}, "or no normalization_mapping"),
         ({"input_features": {"top": {"type": "VISUAL", "shape": [3, 96, 96]}}}, "found one that sees top"),
     ],
 )  # fmt: skip
@@ -237,6 +240,16 @@ def test_what_does_not_fit_is_named(tmp_path, change, message):
     folder = write_checkpoint(tmp_path / "p", {**CONFIG, **change}, weights=weights)
     with pytest.raises(LoadError, match=message):
         load_policy(folder)
+
+
+def test_a_number_that_never_changes_is_what_it_is_in_lerobot(tmp_path):
+    limits = {"min": torch.tensor([7.0, 10.0]), "max": torch.tensor([7.0, 410.0])}
+    folder = write_checkpoint(tmp_path / "p")
+    statistics = {f"{key}.{n}": v.clone() for key in ("observation.state", "action") for n, v in limits.items()}
+    for path in folder.glob("policy_*normalizer_processor.safetensors"):
+        save_file(statistics, path)
+    window = np.array([[[7.0, 210.0, 1, 2, 3]] * 2])
+    assert NeuralPolicy.load(folder).features_of(window)[0, :5] == pytest.approx([-1, 0, 1, 2, 3], abs=1e-6)
 
 
 def test_missing_and_damaged_files(tmp_path):

@@ -1,17 +1,21 @@
 """Training: what is learnt, and that nothing is lost on the way."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from closedform import save_demos
+from closedform import Demos, save_demos
 from closedform.cli import main
-from closedform.errors import ConfigError, LoadError
+from closedform.errors import ConfigError, DataError, LoadError
 from closedform.neural.config import NeuralConfig, TrainingConfig
 from closedform.neural.data import training_data
 from closedform.neural.device import choose_device
 from closedform.neural.dit import DiT
-from closedform.neural.policy import NeuralPolicy
+from closedform.neural.policy import FILES, NeuralPolicy
 from closedform.neural.training import Trainer
 from tests.conftest import planar_demos
 from tests.evaluation.toy import reach_demos
@@ -86,6 +90,13 @@ def test_checkpoints_of_other_trainings_are_refused(data, tmp_path):
     made.save(tmp_path)
     with pytest.raises(LoadError, match="expected a checkpoint of this training"):
         trainer(data, seed=1).load(tmp_path)
+    with pytest.raises(LoadError, match="found one with data"):  # as many windows, of other demonstrations
+        trainer(replace(data, features=data.features + 1)).load(tmp_path)
+    state = made.state()
+    del state["random"]
+    save_file(state, tmp_path / "training.safetensors", metadata={"subject": json.dumps(made._subject())})
+    with pytest.raises(LoadError, match="expected a whole checkpoint, found KeyError"):
+        made.load(tmp_path)
     (tmp_path / "training.safetensors").write_bytes(b"damaged")
     with pytest.raises(LoadError, match="expected a whole checkpoint"):
         made.load(tmp_path)
@@ -118,13 +129,25 @@ def test_damaged_policies_are_refused(data, tmp_path):
         NeuralPolicy.of(NeuralConfig(), trainer(data).average, data)
     config = (tmp_path / "policy" / "config.json").read_text()
     (tmp_path / "policy" / "config.json").write_text(config.replace('"width": 32', '"width": 64'))
-    with pytest.raises(LoadError, match=r"expected \d+ weights for this network, found \d+"):
+    with pytest.raises(LoadError, match=r"expected weights of shape \(\d+,\) as config.json says, found \(\d+,\)"):
         NeuralPolicy.load(tmp_path / "policy")
     (tmp_path / "policy" / "config.json").write_text(config.replace('"n_obs_steps": 2', '"n_obs_steps": 3'))
     with pytest.raises(LoadError, match="expected feature_offset of shape"):
         NeuralPolicy.load(tmp_path / "policy")
     (tmp_path / "policy" / "config.json").write_text(config)
-    (tmp_path / "policy" / "policy.safetensors").unlink()
+    path, whole = tmp_path / "policy" / "policy.safetensors", load_file(tmp_path / "policy" / "policy.safetensors")
+    for change, message in (
+        ({"action_scale": torch.ones(1)}, r"expected action_scale of shape \(2,\)"),
+        ({"weights": whole["weights"] * np.nan}, "expected finite numbers, found others among weights"),
+        ({"weights": whole["weights"] + 1e-3}, "the files were damaged"),
+    ):
+        save_file({**whole, **change}, path)
+        with pytest.raises(LoadError, match=message):
+            NeuralPolicy.load(tmp_path / "policy")
+    wrong = replace(data.normalisation, covariance=-data.normalisation.covariance)
+    with pytest.raises(DataError, match="expected a covariance of the training observations that is positive definite"):
+        NeuralPolicy.of(SMALL, trainer(data).average, replace(data, normalisation=wrong))
+    path.unlink()
     with pytest.raises(LoadError, match=r"expected policy\.safetensors beside"):
         NeuralPolicy.load(tmp_path / "policy")
 
@@ -157,6 +180,51 @@ def test_the_command_trains_goes_on_and_gives_a_policy(tmp_path, capsys, monkeyp
     with pytest.raises(SystemExit):
         main([*common, "--steps", "7"])
     assert "expected a checkpoint of this training" in capsys.readouterr().err
+
+
+def test_a_kill_while_it_was_saving_costs_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("closedform.neural.config.NeuralConfig", lambda: SMALL)
+    save_demos(reach_demos(), tmp_path / "demos")
+    common = ["train", str(tmp_path / "demos"), "-o", str(tmp_path / "policy"), "--batch-size", "8", "--device", "cpu"]
+    (tmp_path / "policy").mkdir()
+    for name in (".policy.safetensors.new", ".config.json.new", ".training.safetensors.new"):
+        (tmp_path / "policy" / name).write_bytes(b"half of it")
+    main([*common, "--steps", "4", "--save-every", "2"])
+    assert "4 steps" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "policy").iterdir()} == set(FILES)
+
+
+def test_evaluations_come_when_they_are_due(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("closedform.neural.config.NeuralConfig", lambda: SMALL)
+    save_demos(reach_demos(), tmp_path / "demos")
+    common = ["train", str(tmp_path / "demos"), "-o", str(tmp_path / "policy"), "--batch-size", "8", "--device", "cpu"]
+    toy = ["--env", "tests.evaluation.toy:Reach", "--eval-every", "3", "--eval-episodes", "1", "--save-every", "2"]
+    main([*common, *toy, "--steps", "7"])
+    said = capsys.readouterr()
+    assert [f"step {step}: score" in said.out + said.err for step in range(1, 8)] == [
+        s in (3, 6, 7) for s in range(1, 8)
+    ]
+
+
+def test_what_cannot_end_well_is_said_before_training(tmp_path, capsys):
+    save_demos(reach_demos(), tmp_path / "demos")
+    common = ["train", str(tmp_path / "demos"), "--steps", "1", "--device", "cpu"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text('{"mine": 1}')
+    short = reach_demos()[0]
+    save_demos(
+        Demos([(short.observations[:1], short.actions[:1])], reach_demos().observation_layout), tmp_path / "short"
+    )
+    for arguments, message in (
+        ([*common, "-o", str(tmp_path / "mine")], "expected nothing, or a neural policy to replace"),
+        ([*common, "-o", str(tmp_path / "new"), "--env", "nowhere"], "no environment 'nowhere'"),
+        ([*common, "-o", str(tmp_path / "new"), "--device", "gpu"], "expected auto, cpu, cuda or cuda:NUMBER"),
+        (["train", str(tmp_path / "short"), "-o", str(tmp_path / "new")], "expected two windows or more"),
+    ):
+        with pytest.raises(SystemExit):
+            main(arguments)
+        assert message in capsys.readouterr().err
+    assert (tmp_path / "mine" / "config.json").read_text() == '{"mine": 1}'
 
 
 def test_a_gpu_that_is_not_there_is_said(monkeypatch):

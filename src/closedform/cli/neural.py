@@ -9,7 +9,7 @@ from typing import Any, Literal
 from tqdm import tqdm
 from tyro.conf import Positional
 
-from closedform import Policy, load_demos
+from closedform import Policy
 from closedform.cli.data import Reading
 from closedform.cli.policy import Output
 from closedform.errors import ConfigError
@@ -46,6 +46,7 @@ class Train(Reading):
 
     def run(self) -> None:
         """Trains, with checkpoints."""
+        from closedform.evaluation.environment import check_fit, make_environment
         from closedform.neural.config import NeuralConfig, TrainingConfig
         from closedform.neural.data import training_data
         from closedform.neural.device import choose_device
@@ -56,6 +57,7 @@ class Train(Reading):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
         device = choose_device(self.device)
+        NeuralPolicy.check_folder(self.output)
         network = NeuralConfig()
         training = TrainingConfig(
             n_steps=self.steps,
@@ -64,13 +66,16 @@ class Train(Reading):
             observation_noise=self.observation_noise,
             seed=self.seed,
         )
-        data = training_data(self.read(self.demos), network)
+        demos = self.read(self.demos)
+        if self.env:
+            check_fit(make_environment(self.env), demos, self.demos)
+        data = training_data(demos, network)
         trainer = Trainer(data, network, training, device)
         if trainer.load(self.output):
             print(f"going on from step {trainer.step}")
 
         def checkpoint() -> NeuralPolicy:
-            policy = NeuralPolicy.of(network, trainer.average, data)
+            policy = NeuralPolicy.of(network, trainer.average, data, device)
             policy.save(self.output)
             trainer.save(self.output)
             return policy
@@ -79,9 +84,10 @@ class Train(Reading):
         with tqdm(total=self.steps, initial=first, unit="step", disable=None) as bar:
             try:
                 while trainer.step < self.steps:
-                    until = min(trainer.step // self.save_every * self.save_every + self.save_every, self.steps)
+                    due = [(trainer.step // every + 1) * every for every in (self.save_every, self.eval_every)]
+                    until = min(*(due if self.env else due[:1]), self.steps)
                     while trainer.step < until:
-                        trainer.run(min(100 if device == "cuda" else 1, until - trainer.step))
+                        trainer.run(min(1 if device == "cpu" else 100, until - trainer.step))
                         bar.update(trainer.step - bar.n)
                         bar.set_postfix_str(f"loss {float(trainer.loss):.4f}")
                     policy = checkpoint()
@@ -90,8 +96,9 @@ class Train(Reading):
             except KeyboardInterrupt:
                 checkpoint()
                 raise
-        rate = 1e3 * (time.monotonic() - began) / max(trainer.step - first, 1)
-        print(f"{trainer.step} steps, {rate:.2f} ms each, loss {float(trainer.loss):.4f}: {self.output}")
+        done = trainer.step - first
+        rate = f", {1e3 * (time.monotonic() - began) / done:.2f} ms each" if done else ""
+        print(f"{trainer.step} steps{rate}, loss {float(trainer.loss):.4f}: {self.output}")
 
     def _evaluate(self, policy: Policy[Any]) -> str:
         from closedform.evaluation.evaluate import evaluate
@@ -103,7 +110,7 @@ class Train(Reading):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Edit:
+class Edit(Reading):
     """Edits a trained neural policy with demonstrations: `guide` it towards some, or `augment` it with new ones."""
 
     edit: Positional[Literal["guide", "augment"]]
@@ -114,10 +121,11 @@ class Edit:
     """The demonstrations: of what is wanted, or of what is new; a path, or the name of a dataset."""
     everything: str | None = None
     """For `guide`: all demonstrations, those of what is wanted among them."""
-    w: float = 1.0
-    """For `guide`: the strength of guidance."""
-    off_below: float = 10.0
-    """For `guide`: the noise level, of as many as the policy has, at and below which there is no guidance."""
+    w: float | None = None
+    """For `guide`: the strength of guidance; by default W_DEFAULT."""
+    off_below: float | None = None
+    """For `guide`: the noise level, of as many as the policy has, at and below which there is no guidance; by default
+    OFF_DEFAULT."""
     familiar: str | None = None
     """For `augment`: the demonstrations that the network was trained on, if they are still there; they tell better
     than their mean and covariance, which the policy keeps, where it knows what to do."""
@@ -134,15 +142,20 @@ class Edit:
         from closedform.editing.guided_policy import GuidedPolicy
         from closedform.neural.policy import NeuralPolicy
 
+        others = {"guide": ("familiar", "c"), "augment": ("everything", "w", "off_below")}[self.edit]
+        for name in others:
+            if getattr(self, name) is not None:
+                raise ConfigError(f"{self.edit}: expected no --{name.replace('_', '-')}, found {getattr(self, name)}")
         neural = NeuralPolicy.load(self.neural)
-        form = demonstrations_for(neural, load_demos(self.demos))
+        form = demonstrations_for(neural, self.read(self.demos))
         if self.edit == "augment":
-            familiar = None if self.familiar is None else demonstrations_for(neural, load_demos(self.familiar))
+            familiar = None if self.familiar is None else demonstrations_for(neural, self.read(self.familiar))
             policy = AugmentedPolicy(neural, form, familiar, c=self.c)
         elif self.everything is None:
             raise ConfigError("guide: expected all demonstrations as --everything, found none")
         else:
-            everything = demonstrations_for(neural, load_demos(self.everything))
-            policy = GuidedPolicy(neural, form, everything, w=self.w, off_below=self.off_below)
+            everything = demonstrations_for(neural, self.read(self.everything))
+            given = {name: value for name in ("w", "off_below") if (value := getattr(self, name)) is not None}
+            policy = GuidedPolicy(neural, form, everything, **given)
         policy.save(self.output)
         print(f"{type(policy).__name__} of {self.neural} and {self.demos}: {self.output}")

@@ -170,22 +170,20 @@ class Explain(Choosing):
 class Info:
     """Says what a saved policy is made of."""
 
-    folder: Positional[Path]
-    """The folder that it was saved to."""
+    folder: Positional[str]
+    """The folder that it was saved to, or the name of a policy inside the package."""
     json: bool = False
     """Print JSON, for machines."""
 
     def run(self) -> None:
         """Prints the policy's class, demonstrations, layouts and parameters."""
         policy = load_policy(self.folder)
-        made_of = (
-            {"episodes": len(policy.episode_ids), "windows": policy.n_windows}
-            if isinstance(policy, DemonstrationPolicy)
-            else {"weights": policy.n_weights}
-        )
+        made_of = _made_of(policy)
+        parts = {name: _made_of(part) for name, part in getattr(policy, "demonstrations", {}).items()}
         facts: dict[str, Any] = {
             "policy": type(policy).__name__,
             **made_of,
+            **({"parts": parts, "edit": getattr(policy, "parameters", {})} if parts else {}),
             "observation_layout": policy.observation_layout.to_json(),
             "action_layout": policy.action_layout.to_json(),
             "parameters": asdict(policy.config),
@@ -193,9 +191,23 @@ class Info:
         if self.json:
             print(json.dumps(facts, indent=2))
             return
-        print(f"{facts['policy']} of {', '.join(f'{count} {name}' for name, count in made_of.items())}")
+        print(f"{facts['policy']} of {_counts(made_of)}")
+        for name, counts in parts.items():
+            print(f"{name}: {_counts(counts)}")
+        for name, value in facts.get("edit", {}).items():
+            print(f"  {name:18} {value}")
         for name in ("observation_layout", "action_layout"):
             entries = [f"{e['body'] or '-'} {e['kind']} ({e['size']})" for e in facts[name]]
             print(f"{name.replace('_', ' ')}: {', '.join(entries)}")
         for name, value in facts["parameters"].items():
             print(f"  {name:18} {value}")
+
+
+def _made_of(policy: Policy[Any]) -> dict[str, int]:
+    if isinstance(policy, DemonstrationPolicy):
+        return {"episodes": len(policy.episode_ids), "windows": policy.n_windows}
+    return {"weights": policy.n_weights}
+
+
+def _counts(made_of: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in made_of.items())

@@ -11,6 +11,7 @@ from array_api_compat import array_namespace
 
 from closedform.diffusion.denoiser import ClosedForm, Denoiser
 from closedform.errors import ConfigError, DataError
+from closedform.retrieval.metric import cholesky
 
 Array = Any
 
@@ -99,9 +100,6 @@ def log_kernel(z: np.ndarray, mean: np.ndarray, covariance: np.ndarray, c: float
             f"expected a mean and a covariance of {len(z)} numbers as the features have, found {mean.shape} and "
             f"{covariance.shape}"
         )
-    try:
-        factor = np.linalg.cholesky(c * np.asarray(covariance, np.float64))
-    except np.linalg.LinAlgError as error:
-        raise DataError("expected a covariance that is positive definite, found one that is not") from error
+    factor = cholesky(c * np.asarray(covariance, np.float64), "the training observations")
     away = np.linalg.solve(factor, np.asarray(z, np.float64) - mean)
     return float(-0.5 * away @ away - np.sum(np.log(np.diag(factor))))

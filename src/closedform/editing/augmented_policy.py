@@ -68,7 +68,7 @@ class AugmentedPolicy(EditedPolicy):
         log_kernel(self._mean, self._mean, self._covariance, self.c)  # says so if it cannot be used
 
     @property
-    def parameters(self) -> dict[str, float]:
+    def parameters(self) -> dict[str, float | bool]:
         """How wide the network's kernel is, and what smoothing does to it."""
         return {"c": self.c, "perturb_neural": self.perturb_neural}
 

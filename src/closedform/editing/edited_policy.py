@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import shutil
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from closedform.policies.neighbourhood import Neighbourhood
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, Streams, generator
-from closedform.policies.saving import EDITED
+from closedform.policies.saving import EDITED, as_path, write_folder
 
 FORMAT_VERSION = 1
 
@@ -71,14 +70,14 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         return moved
 
     def fingerprint(self) -> dict[str, Any]:
-        """Those of its parts, and what the edit was asked for with."""
+        """Those of its parts, and the arguments of the edit."""
         parts = {"neural": self.neural, **self.demonstrations}
         return {**{name: part.fingerprint() for name, part in parts.items()}, self.edit: self.parameters}
 
     @property
     @abstractmethod
-    def parameters(self) -> dict[str, float]:
-        """What the edit was asked for with, by the names of its arguments."""
+    def parameters(self) -> dict[str, float | bool]:
+        """The arguments of the edit, by their names."""
 
     @abstractmethod
     def denoiser(self, windows: np.ndarray, rng: Streams) -> Denoiser:
@@ -146,17 +145,25 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         return np.concatenate([store.spec.encoding.encode(np.array(before)), chunks], axis=1)
 
     def save(self, folder: Any) -> None:
-        """Writes config.json and a folder for each part."""
-        folder = Path(folder)
-        if folder.exists() and any(folder.iterdir()) and not _is_edited(folder):
+        """Writes config.json and a folder for each part; an edited policy that is there is replaced at once."""
+        folder = as_path(folder)
+        if folder.exists() and not _replaceable(folder):
             raise LoadError(f"{folder}: expected nothing, or an edited policy to replace, found other files")
-        self.neural.save(folder / "neural")
-        for name in (*self.parts, *self.optional_parts):
-            shutil.rmtree(folder / name, ignore_errors=True)  # of the policy that this one replaces
-        for name, policy in self.demonstrations.items():
-            policy.save(folder / name)
-        content = {"format": EDITED, "format_version": FORMAT_VERSION, "edit": self.edit, "parameters": self.parameters}
-        (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        content = {
+            "format": EDITED,
+            "format_version": FORMAT_VERSION,
+            "edit": self.edit,
+            "parts": list(self.demonstrations),
+            "parameters": self.parameters,
+        }
+
+        def write(new: Path) -> None:
+            self.neural.save(new / "neural")
+            for name, policy in self.demonstrations.items():
+                policy.save(new / name)
+            (new / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+        write_folder(folder, write)
 
 
 def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) -> ClosedFormPolicy:
@@ -215,20 +222,31 @@ def read_edited(folder: Path, content: dict[str, Any]) -> EditedPolicy:
 
     kinds: dict[str, type[GuidedPolicy | AugmentedPolicy]] = {"guide": GuidedPolicy, "augment": AugmentedPolicy}
     kind = kinds.get(str(content.get("edit")))
-    version, parameters = content.get("format_version"), content.get("parameters")
-    if kind is None or version != FORMAT_VERSION or not isinstance(parameters, dict):
+    version, parameters, parts = (content.get(key) for key in ("format_version", "parameters", "parts"))
+    if kind is None or version != FORMAT_VERSION or not isinstance(parameters, dict) or not isinstance(parts, list):
         raise LoadError(f"{folder / 'config.json'}: expected an edit of version {FORMAT_VERSION}, found another")
+    if not set(kind.parts) <= set(parts) <= {*kind.parts, *kind.optional_parts}:
+        raise LoadError(f"{folder / 'config.json'}: expected the parts {', '.join(kind.parts)}, found {parts}")
     neural = NeuralPolicy.load(folder / "neural")
-    names = (*kind.parts, *(name for name in kind.optional_parts if (folder / name).exists()))
-    forms = {name: ClosedFormPolicy.load(folder / name) for name in names}
+    forms = {name: ClosedFormPolicy.load(folder / name) for name in parts}
     try:
         return kind(neural, **forms, **parameters)
     except TypeError as error:
         raise LoadError(f"{folder / 'config.json'}: expected the parameters of the edit, found {error}") from error
 
 
-def _is_edited(folder: Path) -> bool:
+def _replaceable(folder: Path) -> bool:
+    """Whether there is nothing in a folder but an edited policy."""
+    parts = {"neural", "conditional", "unconditional", "novel", "familiar"}
+    inside = {"config.json", "policy.safetensors"}
+    if not folder.is_dir() or not {path.name for path in folder.iterdir()} <= {"config.json", *parts}:
+        return False
+    if any(path.name not in inside for part in parts if (folder / part).is_dir() for path in (folder / part).iterdir()):
+        return False
     try:
-        return json.loads((folder / "config.json").read_text(encoding="utf-8"))["format"] == EDITED
-    except (OSError, ValueError, KeyError, TypeError):
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return isinstance(content, dict) and content.get("format") == EDITED
+    except FileNotFoundError:
+        return not any(folder.iterdir())
+    except (OSError, ValueError):
         return False

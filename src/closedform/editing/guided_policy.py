@@ -8,6 +8,7 @@ import numpy as np
 
 from closedform.editing.edited_policy import EditedPolicy, neighbourhoods
 from closedform.editing.guided import Guided
+from closedform.errors import ConfigError
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.neighbourhood import Neighbourhood
@@ -40,10 +41,13 @@ class GuidedPolicy(EditedPolicy):
     ):
         super().__init__(neural, {"conditional": conditional, "unconditional": unconditional})
         Guided.check(w, off_below)
+        if off_below >= neural.config.n_diffusion_steps:
+            n = neural.config.n_diffusion_steps
+            raise ConfigError(f"off_below: expected less than the {n} noise levels of the policy, found {off_below!r}")
         self.w, self.off_below = w, off_below
 
     @property
-    def parameters(self) -> dict[str, float]:
+    def parameters(self) -> dict[str, float | bool]:
         """The strength of guidance, and where it ends."""
         return {"w": self.w, "off_below": self.off_below}
 

@@ -16,9 +16,10 @@ NATS = 20.0  # below the largest share, at which one counts as nothing
 class Pruned(ClosedForm):
     """The smoothed closed form of B observations, a few demonstrations at a time.
 
-    A perturbation moves the logits of two demonstrations apart by at most its length times the distance of their
-    chunks. So those that are too far behind the best one for any of the perturbations are found without looking at
-    these, and are left out of what is costly; that is all but a few. The error of a share is at most k exp(-20).
+    A perturbation moves the logits of two demonstrations apart by at most its length times the sum of the lengths of
+    their chunks, measured from the mean chunk, times G / sigma^2. So those that are too far behind the best one for any
+    of the perturbations are found without looking at these, and are left out of what is costly; that is all but a few.
+    The error of a share is at most k exp(-20).
     """
 
     def weights(self, a_s: Tensor, s: float) -> Tensor:

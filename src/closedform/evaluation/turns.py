@@ -48,7 +48,7 @@ def find_turns(observations: np.ndarray) -> list[Turn]:
     """The turns of an episode, one after the other, given its observations (T, 5)."""
     turns, free = [], 0
     angles = _angles(observations)
-    for step in np.flatnonzero(_at_head(observations, NEAR_HEAD, AT_END)):
+    for step in np.flatnonzero(_at_head(observations[:-1], NEAR_HEAD, AT_END)):
         if step >= free:
             free = min(step + N_STEPS, len(observations) - 1)
             turns.append(Turn(int(step), float(angles[free] - angles[step]), int(free - step)))

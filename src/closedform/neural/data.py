@@ -8,6 +8,7 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
+from closedform.errors import DataError
 from closedform.neural.config import NeuralConfig
 from closedform.retrieval.feature_map import GeometricFeatures
 from closedform.retrieval.store import Store, StoreSpec
@@ -73,6 +74,8 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
     )
     store = Store.build(spec, demos.episodes, np.arange(len(demos)))
     rows = np.arange(len(store)) if keep is None else np.flatnonzero(keep)
+    if len(rows) < 2:
+        raise DataError(f"expected two windows or more to train on, found {len(rows)}")
     features = store.index.rows()[rows]
     chunks = store.normalised_chunks(rows, 0).reshape(len(rows), config.n_action_steps, -1)
     return TrainingData(

@@ -31,9 +31,14 @@ def read_lerobot(folder: Path, content: dict[str, Any]) -> NeuralPolicy:
     A checkpoint keeps the ranges or moments of single numbers only, of which a mean and a covariance are made; to
     augment the policy, give the demonstrations that it was trained on as well (`AugmentedPolicy(familiar=...)`).
     """
-    images = [name for name, feature in content.get("input_features", {}).items() if feature.get("type") == "VISUAL"]
-    if images:
-        raise LoadError(f"{folder}: expected a policy on state observations, found one that sees {', '.join(images)}")
+    try:
+        images = [name for name, feature in content["input_features"].items() if feature["type"] == "VISUAL"]
+        known = STATE in content["input_features"] and isinstance(content["normalization_mapping"], dict)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise LoadError(f"{folder / 'config.json'}: expected LeRobot's diffusion policy, found {error!r}") from error
+    if images or not known:
+        found = f"one that sees {', '.join(images)}" if images else f"none of {STATE}, or no normalization_mapping"
+        raise LoadError(f"{folder}: expected a policy on state observations, found {found}")
     _check(folder, content, "beta_schedule", ("squaredcos_cap_v2",))
     _check(folder, content, "prediction_type", ("epsilon", "sample"))
     _check(folder, content, "noise_scheduler_type", ("DDPM", "DDIM"))
@@ -109,9 +114,8 @@ def _scaling(
     folder: Path, content: dict[str, Any], tensors: dict[str, torch.Tensor], name: str, width: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Offset, scale, mean and standard deviation of an input or output; the network sees (x - offset) * scale."""
-    side, kind = ("output", "ACTION") if name == ACTION else ("input", "ENV" if name == ENVIRONMENT else "STATE")
-    modes = content.get(f"{side}_normalization_modes") or {}  # of older versions, by name
-    mode = str(modes.get(name) or content.get("normalization_mapping", {}).get(kind, "IDENTITY")).upper()
+    kind = {ACTION: "ACTION", ENVIRONMENT: "ENV", STATE: "STATE"}[name]
+    mode = str(content["normalization_mapping"].get(kind, "IDENTITY")).upper()
     buffers = (
         f"{name}.",
         f"{'unnormalize_outputs' if name == ACTION else 'normalize_inputs'}.buffer_{name.replace('.', '_')}.",
@@ -119,15 +123,19 @@ def _scaling(
 
     def statistic(which: str) -> np.ndarray | None:
         for buffer in buffers:
-            if buffer + which in tensors:
-                return tensors[buffer + which].double().numpy().reshape(width)
+            found = tensors.get(buffer + which)
+            if found is not None and found.numel() != width:
+                raise LoadError(f"{folder}: expected {width} numbers as {which} of {name}, found {found.numel()}")
+            if found is not None:
+                return found.double().numpy().reshape(width)
         return None
 
     low, high, mean, deviation = (statistic(which) for which in ("min", "max", "mean", "std"))
     if mode == "IDENTITY":
         offset, scale = np.zeros(width), np.ones(width)
     elif mode == "MIN_MAX" and low is not None and high is not None:
-        offset, scale = (low + high) / 2, 2 / (high - low + 1e-8)
+        scale = 2 / (high - low + 1e-8)  # so that a number that never changes is -1, as there
+        offset = low + 1 / scale
     elif mode == "MEAN_STD" and mean is not None and deviation is not None:
         offset, scale = mean, 1 / (deviation + 1e-8)
     else:

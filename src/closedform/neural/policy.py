@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from closedform.demos.episode import real_array
-from closedform.demos.formats.common import crc32
+from closedform.demos.formats.common import crc32, flush
 from closedform.demos.layout import Layout
 from closedform.diffusion.denoiser import Denoiser
 from closedform.diffusion.predictor import Predictor
@@ -28,11 +28,14 @@ from closedform.neural.unet import UNet
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, Streams, generator
+from closedform.policies.saving import as_path
 from closedform.retrieval.feature_map import GeometricFeatures
+from closedform.retrieval.metric import cholesky
 
 FORMAT = "closedform-neural"
 FORMAT_VERSION = 1
 FILES = ("config.json", "policy.safetensors", "training.safetensors")  # of a policy, and of its training
+NEW_FILES = (".policy.safetensors.new", ".config.json.new", ".training.safetensors.new")  # until they are whole
 ARRAYS = ("feature_offset", "feature_scale", "action_offset", "action_scale", "mean", "covariance")
 
 
@@ -73,7 +76,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         torch.nn.utils.vector_to_parameters(weights, model.parameters())
         self.model = model.to(self.device).eval().requires_grad_(False)
         self._whitening = np.linalg.inv(
-            np.linalg.cholesky(normalisation.covariance + 1e-9 * np.eye(len(normalisation.mean)))
+            cholesky(normalisation.covariance + 1e-9 * np.eye(len(normalisation.mean)), "the training observations")
         )
 
     def __reduce__(self) -> tuple[Any, ...]:  # to another process, which may not share this one's GPU memory
@@ -234,9 +237,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
             folder: where to.
             half: whether to write the weights in half precision.
         """
-        folder = Path(folder)
-        if folder.exists() and (not folder.is_dir() or any(path.name not in FILES for path in folder.iterdir())):
-            raise LoadError(f"{folder}: expected nothing, or a saved policy to replace, found other files")
+        folder = self.check_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {name: torch.as_tensor(getattr(self.normalisation, name)).contiguous() for name in ARRAYS}
         tensors["weights"] = self._weights().to(torch.float16 if half else torch.float32).cpu().contiguous()
@@ -246,12 +247,37 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
             "parameters": asdict(self.config),
             "observation_layout": self.observation_layout.to_json(),
             "action_layout": self.action_layout.to_json(),
-            "n_weights": self.n_weights,
+            "crc32": _checksum(tensors),
         }
-        new = folder / ".policy.safetensors.new"
-        save_file(tensors, new)
-        new.replace(folder / "policy.safetensors")
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        save_file(tensors, folder / NEW_FILES[0])
+        (folder / NEW_FILES[1]).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        for new, name in zip(NEW_FILES, ("policy.safetensors", "config.json"), strict=False):
+            flush(folder / new)
+            (folder / new).replace(folder / name)
+
+    @staticmethod
+    def check_folder(folder: Any) -> Path:
+        """The path of a folder that a neural policy can be saved to, else says why not."""
+        folder = as_path(folder)
+        if folder.exists() and not _replaceable(folder):
+            raise LoadError(f"{folder}: expected nothing, or a neural policy to replace, found other files")
+        return folder
+
+
+def _replaceable(folder: Path) -> bool:
+    """Whether there is nothing in a folder but a neural policy and its training, or what a kill left of them."""
+    if not folder.is_dir() or not {path.name for path in folder.iterdir()} <= {*FILES, *NEW_FILES}:
+        return False
+    try:
+        return json.loads((folder / "config.json").read_text(encoding="utf-8"))["format"] == FORMAT
+    except FileNotFoundError:
+        return not (folder / "policy.safetensors").exists()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _checksum(tensors: dict[str, torch.Tensor]) -> str:
+    return crc32([tensors[name].numpy() for name in sorted(tensors)])
 
 
 def make_network(config: NeuralConfig | UNetConfig, n_features: int, n_numbers: int) -> torch.nn.Module:
@@ -270,17 +296,28 @@ def read_neural(folder: Path, content: dict[str, Any], device: str = "cpu") -> N
         config = (UNetConfig if "down_dims" in content["parameters"] else NeuralConfig)(**content["parameters"])
         layouts = [Layout.from_json(content[key]) for key in ("observation_layout", "action_layout")]
         tensors = load_file(path)
-        arrays = {name: tensors[name].numpy() for name in ARRAYS}
     except FileNotFoundError as error:
         raise LoadError(f"{folder}: expected policy.safetensors beside config.json, found none") from error
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise LoadError(f"{folder}: expected a whole neural policy, found {error!r}") from error
     n_features = config.n_obs_steps * GeometricFeatures(layouts[0]).encoding.width
-    shapes = {"feature_offset": (n_features,), "mean": (n_features,), "covariance": (n_features, n_features)}
+    n_numbers = GeometricFeatures(layouts[1]).encoding.width
+    shapes = {
+        **dict.fromkeys(("feature_offset", "feature_scale", "mean"), (n_features,)),
+        **dict.fromkeys(("action_offset", "action_scale"), (n_numbers,)),
+        "covariance": (n_features, n_features),
+        "weights": (sum(p.numel() for p in make_network(config, n_features, n_numbers).parameters()),),
+    }
     for name, shape in shapes.items():
-        if arrays[name].shape != shape:
-            raise LoadError(f"{path}: expected {name} of shape {shape} as config.json says, found {arrays[name].shape}")
+        found = tuple(tensors[name].shape) if name in tensors else "none"
+        if found != shape:
+            raise LoadError(f"{path}: expected {name} of shape {shape} as config.json says, found {found}")
+        if not torch.isfinite(tensors[name]).all():
+            raise LoadError(f"{path}: expected finite numbers, found others among {name}")
+    if _checksum({name: tensors[name] for name in shapes}) != content.get("crc32"):
+        raise LoadError(f"{folder}: expected the numbers that were saved, found others; the files were damaged")
+    arrays = {name: tensors[name].numpy() for name in ARRAYS}
     try:
         return NeuralPolicy(config, tensors["weights"], layouts[0], layouts[1], Normalisation(**arrays), device)
-    except (LoadError, KeyError) as error:
+    except DataError as error:
         raise LoadError(f"{path}: {error}") from error

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
+from closedform.demos.formats.common import crc32
 from closedform.errors import LoadError
 from closedform.neural.config import NeuralConfig, TrainingConfig
 from closedform.neural.data import TrainingData
@@ -41,8 +42,9 @@ class Trainer:
     def __init__(self, data: TrainingData, network: NeuralConfig, training: TrainingConfig, device: str = "cpu"):
         self.data, self.network, self.training = data, network, training
         self.device = torch.device(device)
-        torch.manual_seed(training.seed)
-        self.model = DiT(network, data.features.shape[1], data.chunks.shape[2]).to(self.device)
+        with torch.random.fork_rng():
+            torch.manual_seed(training.seed)
+            self.model = DiT(network, data.features.shape[1], data.chunks.shape[2]).to(self.device)
         self._features = torch.as_tensor(data.features, device=self.device)
         self._chunks = torch.as_tensor(data.chunks, device=self.device)
         process = network.make_process()
@@ -202,7 +204,10 @@ class Trainer:
                     f"{path}: expected a checkpoint of this training, found one with {name} {subject.get(name)} "
                     f"instead of {value}; choose another folder"
                 )
-        self.restore(state)
+        try:
+            self.restore(state)
+        except (KeyError, RuntimeError) as error:
+            raise LoadError(f"{path}: expected a whole checkpoint, found {error!r}") from error
         return True
 
     def _subject(self) -> dict[str, Any]:
@@ -211,7 +216,8 @@ class Trainer:
             "network": asdict(self.network),
             "training": asdict(self.training),
             "windows": len(self._features),
-            "features": self.data.features.shape[1],
+            "data": crc32([self.data.features, self.data.chunks]),
+            "device": self.device.type,
         }
 
 

@@ -35,12 +35,8 @@ POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {
 
 
 def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
-    """Writes a policy to a folder.
-
-    The folder appears, or is replaced, only when all of it is on the disk. A crash in the moment between moving the old
-    folder away and the new one in leaves the old one beside it, where `load_policy` finds it.
-    """
-    folder = _path(folder)
+    """Writes a policy to a folder; see `write_folder`."""
+    folder = as_path(folder)
     if folder.exists() and not _replaceable(folder):
         raise LoadError(f"{folder}: expected nothing, or a saved policy to replace, found other files; choose another")
     store = policy._store
@@ -65,12 +61,25 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
         "next_episode_id": policy._next_id,
         "crc32": crc32(arrays.values()),
     }
+
+    def write(new: Path) -> None:
+        save_file(arrays, new / "policy.safetensors")
+        (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+    write_folder(folder, write)
+
+
+def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Has a folder filled, which appears, or replaces the old one, only when all of it is on the disk.
+
+    A crash in the moment between moving the old folder away and the new one in leaves the old one beside it, where
+    `load_policy` finds it.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.new-", dir=folder.parent))
     try:
-        save_file(arrays, new / "policy.safetensors")
-        (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        for path in (new / "policy.safetensors", new / "config.json", new):
+        write(new)
+        for path in (*new.rglob("*"), new):
             flush(path)
         new.chmod(0o755)  # mkdtemp's folders are for the owner alone
         old = _old(folder)
@@ -93,7 +102,7 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
             LeRobot's DiffusionPolicy on state observations.
         feature_map: the custom feature map, where it had one; functions are not saved.
     """
-    folder = _path(SHIPPED.get(str(folder), folder))
+    folder = as_path(SHIPPED.get(str(folder), folder))
     if not folder.exists() and _old(folder).exists():
         folder = _old(folder)
     config = _read_config(folder)
@@ -161,7 +170,8 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
     return policy
 
 
-def _path(folder: str | Path) -> Path:
+def as_path(folder: str | Path) -> Path:
+    """A folder as a whole path; anything but a path is refused."""
     if not isinstance(folder, str | os.PathLike):
         raise ConfigError(f"expected the path of a folder, found {folder!r}")
     return Path(folder).expanduser().resolve()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from closedform.errors import DataError
+
 METRICS = ("euclidean", "global_mahalanobis", "local_mahalanobis")
 
 
@@ -28,6 +30,17 @@ def covariance_factor(features: np.ndarray, regularization: float) -> np.ndarray
         scaled = np.sqrt(np.maximum(values, 0) + regularization)[:, None] * vectors.T
         lower = np.asarray(np.linalg.qr(scaled, mode="r")).T
         return lower * np.sign(np.diag(lower))
+
+
+def cholesky(covariance: np.ndarray, of: str) -> np.ndarray:
+    """The Cholesky factor of a covariance, else says of what it is none."""
+    try:
+        factor = np.linalg.cholesky(np.asarray(covariance, np.float64))
+    except np.linalg.LinAlgError:
+        factor = np.full((1, 1), np.nan)
+    if not np.isfinite(factor).all():
+        raise DataError(f"expected a covariance of {of} that is positive definite, found one that is not")
+    return factor
 
 
 def squared_distances(neighbours: np.ndarray, query: np.ndarray, factor: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ NEURAL = "pusht-dit"
 N_EPISODES = 500
 N_STUDY, STUDY_SEED = 150, 20_000  # for choosing; what is reported is on other seeds
 STRENGTHS, CUT_OFFS = (0.5, 1.0, 2.0, 4.0), (0, 5, 10, 30)
-CHOSEN = (0.5, 0)  # of those that lose at most 0.02 in the study, the pair that meets the condition most often
+CHOSEN = (0.5, 2)  # meets the condition often enough without giving away the precision of the last steps
 REPORTED = {"neural": ("pre-trained network", "0.90"), "conditional": ("conditional closed form", "0.79")}
 REPORTED["guided"] = ("guided network", "0.88")
 
@@ -79,7 +79,7 @@ def describe(rollout: Rollout) -> dict[str, Any]:
 
 def turns_of(results: dict[str, Any]) -> dict[str, Any]:
     """How often the condition was met, over all turns that can be judged."""
-    episodes = [[Turn(*turn) for turn in row["turns"]] for row in results["episodes"]]
+    episodes = [[turn for turn in (Turn(*t) for t in row["turns"]) if turn.n_steps] for row in results["episodes"]]
     judged = [[turn for turn in turns if turn.decided] for turns in episodes]
     met, n = np.array([sum(t.clockwise for t in turns) for turns in judged]), np.array([len(t) for t in judged])
     low, high = ratio_ci95(met, n)
@@ -93,7 +93,8 @@ def turns_of(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def _grid() -> dict[str, tuple[float, int]]:
-    return {f"study_w{w:g}_off{off}": (w, off) for w in STRENGTHS for off in CUT_OFFS}
+    pairs = [*((w, off) for w in STRENGTHS for off in CUT_OFFS), CHOSEN]
+    return {f"study_w{w:g}_off{off}": (w, off) for w, off in pairs}
 
 
 def _draw_study(runner: Runner, rows: list[dict[str, Any]], unguided: dict[str, Any]) -> None:
