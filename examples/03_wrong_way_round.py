@@ -4,7 +4,7 @@ The network inside the package has learnt Push-T from people who went round the 
 wanted. Demonstrations of the clockwise way, against all demonstrations, tell how the two differ; that difference is
 added to what the network predicts at every step of sampling (docs/results/guidance).
 
-    pip install 'closedform[neural,pusht]'
+    pip install '.[neural,pusht]'
     python examples/03_wrong_way_round.py            # half a minute on a laptop
 """
 
@@ -24,7 +24,7 @@ demos = load_demos("pusht-embedded")
 # What is wanted: one true or false for each demonstrated step. Yours may come from a rule, as here, or from a person.
 wanted = demos.where(clockwise_steps(demos))
 everything, clockwise = demonstrations_for(neural, demos), demonstrations_for(neural, wanted)
-guided = GuidedPolicy(neural, clockwise, everything, w=0.5)
+guided = GuidedPolicy(neural, clockwise, everything)
 print(f"{demos.n_steps} demonstrated steps, {wanted.n_steps} of them as wanted")
 
 # Moments at which a demonstration began to go the wrong way round: what would the policies do?
@@ -43,5 +43,5 @@ for name, policy in (("network", neural), ("guided network", guided)):
     shares = ", ".join(f"{share:.0%}" for share in (turned > 0).mean(1))
     print(f"{name}: of {N_SAMPLES} plans at each of {len(moments)} moments, {shares} go clockwise")
 
-guided.save("outputs/guided")
+guided.save("outputs/guided")  # on the command line: closedform edit guide pusht-dit --demos WANTED --everything ALL
 print("closedform eval --env pusht --policy outputs/guided --episodes 20    # evaluates it")

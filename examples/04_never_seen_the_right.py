@@ -4,7 +4,7 @@ The network inside the package was trained on Push-T with the block in the left 
 of the right half become further data points of its score at inference time: where the observation is nearer to them
 than to what the network knows, they take over (docs/results/augmentation).
 
-    pip install 'closedform[neural,pusht]'
+    pip install '.[neural,pusht]'
     python examples/04_never_seen_the_right.py       # two minutes on a laptop
 """
 

@@ -128,13 +128,18 @@ def test_the_kernels_of_training_data_are_densities_in_the_same_units(neural, ev
     assert float(denoiser.neural_log_weight) == pytest.approx(
         float(denoiser.closed_form.log_weights.logsumexp(-1)), abs=1e-3
     )
-    # The same data spread over a wider range, so that its features have another unit: densities do not depend on it.
-    far = [(e.observations + 1000, e.actions) for e in reach_demos()[:2]]
-    both = (reach_demos(), Demos([*reach_demos(), *far], *layouts(reach_demos())))
-    forms = [demonstrations_for(neural, demos, n_neighbors=140, regularization=1e-10) for demos in both]
-    assert forms[0]._store.feature_scale[0] > 100 * forms[1]._store.feature_scale[0]
+    # With others far away the same data have another unit; densities do not depend on it.
+    rng = np.random.default_rng(0)
+    near = [(rng.normal(size=(40, 4)), rng.normal(size=(40, 2))) for _ in range(5)]
+    both = (near, [*near, *((observations + 100, actions) for observations, actions in near)])
+    forms = [
+        demonstrations_for(neural, Demos(some, *layouts(reach_demos())), n_neighbors=160, regularization=1e-10)
+        for some in both
+    ]
+    assert forms[0]._store.feature_scale[0] > 10 * forms[1]._store.feature_scale[0]
+    window = near[0][0][None, 4:6]
     weights = [AugmentedPolicy(neural, everything, form)._neural_log_weights(window)[0] for form in forms]
-    assert weights[0] == pytest.approx(weights[1], abs=0.1)
+    assert weights[0] == pytest.approx(weights[1], abs=1e-3)
 
 
 def test_far_from_its_data_a_wider_kernel_gives_the_network_more_weight(neural, everything):

@@ -122,10 +122,10 @@ class Edit(Reading):
     everything: str | None = None
     """For `guide`: all demonstrations, those of what is wanted among them."""
     w: float | None = None
-    """For `guide`: the strength of guidance; by default W_DEFAULT."""
+    """For `guide`: the strength of guidance; by default 0.5."""
     off_below: float | None = None
     """For `guide`: the noise level, of as many as the policy has, at and below which there is no guidance; by default
-    OFF_DEFAULT."""
+    2."""
     familiar: str | None = None
     """For `augment`: the demonstrations that the network was trained on, if they are still there; they tell better
     than their mean and covariance, which the policy keeps, where it knows what to do."""

@@ -69,7 +69,11 @@ class Demos(Sequence[Episode]):
         return np.concatenate([episode.actions for episode in self.episodes])
 
     def where(self, keep: Any) -> Demos:
-        """The stretches at whose steps `keep` (n_steps,) is true, each as an episode of its own."""
+        """The stretches at whose steps `keep` (n_steps,) is true, each as an episode of its own.
+
+        As in any episode, the last actions of a stretch begin no chunk of their own, and before its first observation
+        nothing was seen.
+        """
         keep = np.asarray(keep)
         if keep.dtype != bool or keep.shape != (self.n_steps,):
             found = f"{keep.dtype} of shape {keep.shape}"

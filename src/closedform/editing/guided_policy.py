@@ -24,7 +24,7 @@ class GuidedPolicy(EditedPolicy):
         conditional: demonstrations of what is wanted (`demonstrations_for`).
         unconditional: demonstrations of everything, what is wanted among it.
         w: the strength of guidance.
-        off_below: the noise level at and below which there is none.
+        off_below: the noise level at and below which there is none. Both defaults are those that did best on Push-T.
     """
 
     edit: ClassVar[str] = "guide"
@@ -36,8 +36,8 @@ class GuidedPolicy(EditedPolicy):
         conditional: ClosedFormPolicy,
         unconditional: ClosedFormPolicy,
         *,
-        w: float,
-        off_below: float = 0.0,
+        w: float = 0.5,
+        off_below: float = 2.0,
     ):
         super().__init__(neural, {"conditional": conditional, "unconditional": unconditional})
         Guided.check(w, off_below)

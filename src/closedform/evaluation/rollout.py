@@ -76,7 +76,8 @@ class Rollout:
             "latency_ms": [round(1e3 * seconds, 4) for seconds in self.latencies],
         }
         shares = [plan.neural_share for _, plan in self.plans]
-        return {**row, "neural_shares": [round(share, 4) for share in shares]} if any(shares) else row
+        mixed = not set(shares) <= {0.0, 1.0}  # all of it a network's, or nothing, needs no saying
+        return {**row, "neural_shares": [round(share, 4) for share in shares]} if mixed else row
 
 
 def roll_out(

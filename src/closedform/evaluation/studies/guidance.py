@@ -100,10 +100,16 @@ def _grid() -> dict[str, tuple[float, int]]:
 def _draw_study(runner: Runner, rows: list[dict[str, Any]], unguided: dict[str, Any]) -> None:
     figure, axes = pyplot().subplots(1, 2, figsize=(11, 4), layout="constrained")
     for axis, what, label in ((axes[0], "met", "condition met"), (axes[1], "score", "score")):
-        for colour, off in zip(COLOURS, CUT_OFFS, strict=False):
+        for colour, off in zip(COLOURS, sorted({row["off_below"] for row in rows}), strict=False):
             own = [row for row in rows if row["off_below"] == off]
             x = [row["w"] for row in own]
-            axis.plot(x, [row[what] for row in own], "o-", color=colour, label=f"off at {off} of 100 and below")
+            axis.plot(
+                x,
+                [row[what] for row in own],
+                "o-" if len(own) > 1 else "D",
+                color=colour,
+                label=f"off at {off} and below",
+            )
             bounds = [[row[f"{what}_{bound}"] for row in own] for bound in ("low", "high")]
             axis.fill_between(x, *bounds, color=colour, alpha=0.08, linewidth=0)
         axis.axhline(unguided[what], color=QUIET, linewidth=1, linestyle=":")
@@ -175,14 +181,19 @@ def _write_page(runner: Runner, results: dict[str, Any], rows: dict[str, dict[st
         "turns cut short",
     ]
     study = [
-        [f"{row['w']:g}", str(row["off_below"]), *(interval(row, what) for what in ("score", "success", "met"))]
-        for row in (rows[key] | dict(zip(("w", "off_below"), pair, strict=True)) for key, pair in _grid().items())
+        [
+            f"{w:g}",
+            str(off),
+            *(interval(rows[key], what) for what in ("score", "success", "met")),
+            str(results[key]["commit"]),
+        ]
+        for key, (w, off) in _grid().items()
     ]
     text = f"""# Guidance
 
 Made by `{runner.command}`; [origin.json](origin.json) says on what. A network that was trained on 206 human
 demonstrations of Push-T ([its card](../../models.md)) goes round the head of the T either way. Demonstrations of the
-clockwise way guide it at inference time (strength {CHOSEN[0]:g}, none at noise levels of {CHOSEN[1]} and below).
+clockwise way guide it at inference time (strength {CHOSEN[0]:g}, none at the last {CHOSEN[1]} of 100 noise levels).
 {N_EPISODES} episodes from seed 100000.
 
 {markdown_table(head, table)}
@@ -193,8 +204,7 @@ the condition. Intervals are from the bootstrap over episodes. Turns are *cut sh
 success, before the agent has turned by 0.25 rad either way; they are not judged. The demonstrations of what is wanted
 are all steps but the 30 that follow a step at the head without a clockwise turn; for this, at the head is within 75 px
 of its middle with the block within 40 px of its end position. With the same 50 and 30 px as the condition,
-demonstrations of the wrong way just outside are the nearest ones just inside: a guided policy (w = 2, off at 10) then
-met the condition in 0.81 of 183 turns instead (development seeds, 200 episodes).
+demonstrations of the wrong way from just outside would be the nearest ones just inside, and be imitated.
 
 ![What the policies would do where a demonstration went the wrong way round](chunks.png)
 
@@ -202,7 +212,7 @@ met the condition in 0.81 of 183 turns instead (development seeds, 200 episodes)
 
 {N_STUDY} episodes from seed {STUDY_SEED}, on which strength and cut-off were chosen.
 
-{markdown_table(["w", "off at and below", "score [95%]", "success [95%]", "condition met [95%]"], study)}
+{markdown_table(["w", "off at and below", "score [95%]", "success [95%]", "condition met [95%]", "commit"], study)}
 
 ![Condition and score against the strength of guidance](study.png)
 
