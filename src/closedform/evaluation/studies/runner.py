@@ -29,6 +29,7 @@ class Runner:
         device: where networks run.
         only: keys of the evaluations to run, and nothing to write; all where none are named.
         commits: of the code that made the results that were used.
+        machines: that they were made on.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Runner:
     device: str = "auto"
     only: tuple[str, ...] = ()
     commits: set[str] = field(default_factory=set)
+    machines: set[str] = field(default_factory=set)
 
     @property
     def command(self) -> str:
@@ -52,6 +54,7 @@ class Runner:
         """The results of a study, from the work folder where they are there."""
         results = study.run(self.work / f"{key}.json", self.workers, name=key)
         self.commits.add(str(results["commit"]))
+        self.machines.add(", ".join(str(value) for value in results["machine"].values()))
         return results
 
     def run_all(self, studies: dict[str, Study]) -> dict[str, dict[str, Any]]:
@@ -83,6 +86,7 @@ class Runner:
         origin = {
             "command": self.command,
             "commits": sorted(self.commits),
+            "evaluated_on": sorted(self.machines),
             "date": provenance.now(),
             "versions": provenance.versions(),
             "machine": provenance.machine(),
