@@ -15,7 +15,7 @@ from closedform.evaluation.results import compare
 from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.studies.runner import Runner, figures_of, interval, markdown_table
 from closedform.evaluation.study import Study
-from closedform.evaluation.turns import Turn, clockwise_steps, find_turns
+from closedform.evaluation.turns import CENTRE, Turn, clockwise_steps, find_turns
 from closedform.figures import COLOURS, QUIET, pyplot
 from closedform.neural.policy import NeuralPolicy
 
@@ -122,9 +122,9 @@ def _draw_study(runner: Runner, rows: list[dict[str, Any]], unguided: dict[str, 
 
 
 def _draw_chunks(runner: Runner, n_samples: int = 48) -> None:
-    """The paper's figure: what the three policies would do where a demonstration went the wrong way round."""
+    """The paper's figure: what the three policies would do where the network goes either way round."""
     neural, guided, conditional = make_policies()
-    window = _wrong_way_round()
+    window = _undecided(neural)
     environment, rows = PushT(), []
     picture = environment.picture(window[-1])
     figure, axes = pyplot().subplots(1, 3, figsize=(11, 4.1), layout="constrained")
@@ -144,15 +144,20 @@ def _draw_chunks(runner: Runner, n_samples: int = 48) -> None:
     runner.write_figure("chunks", figure)
 
 
-def _wrong_way_round() -> np.ndarray:
-    """(2, 5), where the demonstration that went furthest the wrong way round began to."""
-    found = [
-        (turn.angle, episode.observations[turn.step - 1 : turn.step + 1])
-        for episode in load_demos(DEMOS)
-        for turn in find_turns(episode.observations)
-        if turn.step
-    ]
-    return min(found, key=lambda pair: pair[0])[1]
+def _undecided(neural: NeuralPolicy, n_samples: int = 16) -> np.ndarray:
+    """(2, 5), of the moments at which demonstrations turned the wrong way, that at which the network is least sure."""
+    moments = np.stack(
+        [
+            episode.observations[turn.step - 1 : turn.step + 1]
+            for episode in load_demos(DEMOS)
+            for turn in find_turns(episode.observations)
+            if turn.step and turn.decided and not turn.clockwise
+        ]
+    )
+    chunks = neural.with_sampling("ddim", 10).sample(moments, n_samples, seed=0)
+    path = np.concatenate([np.repeat(moments[:, None, -1:, :2], n_samples, axis=1), chunks], axis=2) - CENTRE
+    angles = np.unwrap(np.arctan2(path[..., 1], path[..., 0]), axis=2)
+    return moments[np.argmax(np.std(angles[..., -1] - angles[..., 0], axis=1))]
 
 
 def _write_page(runner: Runner, results: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:
@@ -200,13 +205,13 @@ clockwise way guide it at inference time (strength {CHOSEN[0]:g}, none at the la
 
 *Condition met*: each time the agent comes within 50 px of the middle of the head while the block is within 30 px of its
 end position, its angle about the centre of the screen is followed for 30 steps; clockwise by more than 0.25 rad meets
-the condition. Intervals are from the bootstrap over episodes. Turns are *cut short* where the episode ends, mostly with
-success, before the agent has turned by 0.25 rad either way; they are not judged. The demonstrations of what is wanted
-are all steps but the 30 that follow a step at the head without a clockwise turn; for this, at the head is within 75 px
-of its middle with the block within 40 px of its end position. With the same 50 and 30 px as the condition,
+the condition. Intervals are from the bootstrap over episodes. Turns are *cut short* where the episode ends before the
+agent has turned by 0.25 rad either way; they are not judged. The demonstrations of what is wanted are all steps but the
+30 that follow a step at the head without a clockwise turn; for this, at the head is within 75 px of its middle with the
+block within 40 px of its end position. With the same 50 and 30 px as the condition,
 demonstrations of the wrong way from just outside would be the nearest ones just inside, and be imitated.
 
-![What the policies would do where a demonstration went the wrong way round](chunks.png)
+![What the policies would do where the network goes either way round](chunks.png)
 
 ## Strength and cut-off
 
