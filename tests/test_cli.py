@@ -50,7 +50,7 @@ def test_version_and_help(capsys):
         (["data", "get", "nothing"], "no dataset 'nothing': expected one of pusht"),
         (["data", "get"], "expected the name of a dataset"),
         (["data", "eat", "pusht"], "eat"),
-        (["info"], "PATH"),
+        (["info"], "STR"),
         (["info", "nowhere", "--yaml"], "--yaml"),
         (["info", "nowhere"], "found no config.json"),
     ],
