@@ -14,6 +14,7 @@ import pytest
 
 from closedform import ClosedFormPolicy, load_policy, save_demos
 from closedform.cli import main
+from closedform.cli.evaluation import print_results
 from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.evaluation.environment import environment_names, make_environment
 from closedform.evaluation.evaluate import EvaluationError, evaluate
@@ -309,3 +310,10 @@ def test_the_interval_of_a_ratio_is_wider_where_events_come_together():
     assert single == pytest.approx((low, high), abs=0.02)
     crowded = ratio_ci95(np.where(met, 10, 0)[:20], np.full(20, 10))  # as many events, in 20 episodes
     assert crowded[1] - crowded[0] > 2 * (single[1] - single[0])
+
+
+def test_the_time_of_plans_that_were_made_at_once_is_not_that_of_one(capsys):
+    study = Study.of_policy("tests.evaluation.toy:Reach", Together(reach_demos()), "together", n_episodes=3)
+    results = study.run(workers=1)
+    print_results([results], ["together"])
+    assert "for 2 at once" in capsys.readouterr().out

@@ -161,12 +161,14 @@ def print_results(all_results: Sequence[dict[str, Any]], names: Sequence[str]) -
     rows = [("", "score", "success", "plan, ms", "episodes")]
     for name, results in zip(names, all_results, strict=True):
         latency, n = results["latency_ms"], len(results["episodes"])
+        together = results.get("n_together", 1)  # plans that took this time, all at once
         rows.append(
             (
                 name,
                 interval(results["score"]),
                 interval(results["success"]),
-                f"{latency['p50']:.2f}, p99 {latency['p99']:.2f}",
+                f"{latency['p50']:.2f}, p99 {latency['p99']:.2f}"
+                + (f" for {together} at once" if together > 1 else ""),
                 str(n) if results["complete"] else f"{n} of {results['n_episodes']}",
             )
         )

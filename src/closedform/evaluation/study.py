@@ -186,6 +186,7 @@ class Study:
             "date": provenance.now(),
             "versions": provenance.versions(),
             "machine": provenance.machine(),
+            "n_together": min(self.policy.n_together, self.n_episodes),
         }
         return summarise(self.subject, rows, origin)
 
