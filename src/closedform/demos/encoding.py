@@ -111,6 +111,8 @@ def _encode(entry: Entry, values: np.ndarray, spatial: bool) -> np.ndarray:
             return columns_of_quaternion(np.roll(values, -1, -1))
         case "rotation6d_rows":
             return _transposed(values)
+        case "axis_angle":
+            return two_columns(matrix_of_axis_angle(values))
         case _:
             return values
 
@@ -127,6 +129,8 @@ def _decode(entry: Entry, encoded: np.ndarray) -> np.ndarray:
             return two_columns(rotation_matrix(encoded))
         case "rotation6d_rows":
             return two_columns(np.swapaxes(rotation_matrix(encoded), -1, -2))
+        case "axis_angle":
+            return axis_angle_of(rotation_matrix(encoded))
         case _:
             return encoded
 
@@ -181,3 +185,20 @@ def quaternion_of(matrix: np.ndarray) -> np.ndarray:
     quaternion = np.take_along_axis(rows, best[..., None, None], -2)[..., 0, :]
     quaternion = quaternion / np.linalg.norm(quaternion, axis=-1, keepdims=True)
     return np.where(quaternion[..., 3:] < 0, -quaternion, quaternion)
+
+
+def matrix_of_axis_angle(vector: np.ndarray) -> np.ndarray:
+    """Rodrigues' formula. (..., 3) -> (..., 3, 3)."""
+    angle = np.linalg.norm(vector, axis=-1)[..., None, None]
+    x, y, z = np.moveaxis(vector / np.maximum(angle[..., 0], 1e-12), -1, 0)
+    zero = np.zeros_like(x)
+    cross = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(*x.shape, 3, 3)
+    return np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross
+
+
+def axis_angle_of(matrix: np.ndarray) -> np.ndarray:
+    """The inverse of `matrix_of_axis_angle`, with angles up to pi. (..., 3, 3) -> (..., 3)."""
+    quaternion = quaternion_of(matrix)
+    sine = np.linalg.norm(quaternion[..., :3], axis=-1, keepdims=True)
+    angle = 2 * np.arctan2(sine, quaternion[..., 3:])
+    return quaternion[..., :3] * np.where(sine > 1e-12, angle / np.maximum(sine, 1e-12), 2.0)

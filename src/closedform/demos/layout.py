@@ -16,6 +16,7 @@ Kind = Literal[
     "quaternion_wxyz",
     "rotation6d",
     "rotation6d_rows",
+    "axis_angle",
     "binary",
     "other",
 ]
@@ -28,8 +29,9 @@ SIZES: dict[str, tuple[int, ...]] = {
     "quaternion_wxyz": (4,),
     "rotation6d": (6,),
     "rotation6d_rows": (6,),
+    "axis_angle": (3,),
 }
-SPATIAL_ROTATIONS = ("quaternion", "quaternion_wxyz", "rotation6d", "rotation6d_rows")
+SPATIAL_ROTATIONS = ("quaternion", "quaternion_wxyz", "rotation6d", "rotation6d_rows", "axis_angle")
 ROTATIONS = ("angle", *SPATIAL_ROTATIONS)
 
 
@@ -41,8 +43,8 @@ class Entry:
         kind: `position` (a point, 2 or 3 numbers), `vector` (a displacement or velocity: it turns with a frame but does
             not move with it), `angle` (radians; in space, about the z axis), `quaternion` (x, y, z, w),
             `quaternion_wxyz` (w, x, y, z), `rotation6d` (the first two columns of the rotation matrix),
-            `rotation6d_rows` (its first two rows, as pytorch3d and Diffusion Policy write it), `binary` (each number
-            takes one of two values), `other`.
+            `rotation6d_rows` (its first two rows, as pytorch3d and Diffusion Policy write it), `axis_angle` (the axis
+            times the angle in radians), `binary` (each number takes one of two values), `other`.
         size: how many numbers.
         body: the body that it describes, e.g. `"hand"`; None if it describes none.
     """

@@ -13,12 +13,17 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
+from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.policies.policy import Policy
 
 ENTRY_POINTS = "closedform.environments"
 MEMBERS = ("observation_layout", "action_layout", "max_steps", "rate", "reset", "step", "render")
-BUILT_IN = {"pusht": "closedform.evaluation.pusht:PushT"}
+ROBOMIMIC = tuple(name + choice for name in TASKS for choice in ("", "_poses"))
+BUILT_IN = {
+    "pusht": "closedform.evaluation.pusht:PushT",
+    **{name: f"closedform.evaluation.robomimic:{name}" for name in ROBOMIMIC},
+}
 
 
 class StepResult(NamedTuple):

@@ -10,26 +10,22 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.encoding import columns_of_quaternion, rotation_matrix, two_columns
+from closedform.demos.encoding import (
+    axis_angle_of,
+    columns_of_quaternion,
+    matrix_of_axis_angle,
+    rotation_matrix,
+    two_columns,
+)
 from closedform.demos.formats.common import ReadOptions, appearing, flat, make_demos, pick, require, select
 from closedform.demos.layout import Entry, Layout
+from closedform.demos.robomimic_tasks import BY_ENV_NAME, HANDS
 from closedform.errors import ClosedFormError, LoadError
 
 NAME = "robomimic"
 PURPOSE = "reading a robomimic file"
 LOW_DIM_KEYS = ("object", "robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos")
 SECOND_ARM_KEYS = ("robot1_eef_pos", "robot1_eef_quat", "robot1_gripper_qpos")
-# The numbers of `object` for the tasks whose order robosuite fixes.
-OBJECT_ENTRIES: dict[str, tuple[Entry, ...]] = {
-    "Lift": (Entry("position", 3, "cube"), Entry("quaternion", 4, "cube"), Entry("vector", 3)),
-    "PickPlaceCan": (Entry("position", 3, "can"), Entry("quaternion", 4, "can"), Entry("vector", 3), Entry("other", 4)),
-    "NutAssemblySquare": (
-        Entry("position", 3, "nut"),
-        Entry("quaternion", 4, "nut"),
-        Entry("vector", 3),
-        Entry("other", 4),
-    ),
-}
 
 
 def matches(path: Path) -> bool:
@@ -116,13 +112,17 @@ def _layout(keys: tuple[str, ...], parts: list[np.ndarray], environment: dict[st
     entries: list[Entry] = []
     for key, part in zip(keys, parts, strict=True):
         width = part.shape[1]
-        known = OBJECT_ENTRIES.get(environment.get("env_name", ""), ())
-        hand = re.match(r"robot(\d)_eef_(pos|quat)$", key)
+        task = BY_ENV_NAME.get(environment.get("env_name", ""))
+        known = task.objects if task else ()
+        hand = re.match(r"robot([01])_eef_(pos|quat)$", key)
+        gripper = re.match(r"robot([01])_gripper_qpos$", key)
         if key == "object" and sum(entry.size for entry in known) == width:
             entries.extend(known)
         elif hand:
-            body = "hand" if hand[1] == "0" else f"hand{hand[1]}"
+            body = HANDS[int(hand[1])]
             entries.append(Entry("position", 3, body) if hand[2] == "pos" else Entry("quaternion", 4, body))
+        elif gripper:
+            entries.append(Entry("other", width, HANDS[int(gripper[1])]))
         else:
             entries.append(Entry("other", width))
     return Layout(tuple(entries))
@@ -132,14 +132,14 @@ def _action_layout(width: int, actions: str) -> Layout | None:
     """One arm or two; deltas of position turn with a frame, absolute positions also move with it."""
     arm = {
         "recorded": [("vector", 3), ("other", 3), ("other", 1)],
-        "absolute": [("position", 3), ("other", 3), ("other", 1)],
+        "absolute": [("position", 3), ("axis_angle", 3), ("other", 1)],
         "absolute_6d": [("position", 3), ("rotation6d", 6), ("other", 1)],
     }[actions]
     size = sum(number for _, number in arm)
     if width not in (size, 2 * size):
         return None
     entries = []
-    for hand in ("hand", "hand1")[: width // size]:
+    for hand in HANDS[: width // size]:
         entries += [Entry(kind, number, hand) for kind, number in arm]  # pyright: ignore[reportArgumentType]
     return Layout(tuple(entries))
 
@@ -174,25 +174,6 @@ def _absolute(
         turned = axis_angle_of(rotation) if form == "absolute" else two_columns(rotation)
         parts += [position + delta[:, :3], turned, own[:, 6:]]
     return np.concatenate(parts, axis=1)
-
-
-def matrix_of_axis_angle(vector: np.ndarray) -> np.ndarray:
-    """Rodrigues' formula. (n, 3) -> (n, 3, 3)."""
-    angle = np.linalg.norm(vector, axis=-1)[:, None, None]
-    x, y, z = np.moveaxis(vector / np.maximum(angle[:, 0], 1e-12), -1, 0)
-    zero = np.zeros_like(x)
-    cross = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(-1, 3, 3)
-    return np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross
-
-
-def axis_angle_of(matrix: np.ndarray) -> np.ndarray:
-    """The inverse of `matrix_of_axis_angle`, with angles up to pi. (n, 3, 3) -> (n, 3)."""
-    from closedform.demos.encoding import quaternion_of
-
-    quaternion = quaternion_of(matrix)
-    sine = np.linalg.norm(quaternion[:, :3], axis=1, keepdims=True)
-    angle = 2 * np.arctan2(sine, quaternion[:, 3:])
-    return quaternion[:, :3] * np.where(sine > 1e-12, angle / np.maximum(sine, 1e-12), 2.0)
 
 
 def write(demos: Demos, path: Path) -> None:

@@ -1,0 +1,173 @@
+"""robomimic's tasks in robosuite: Lift, Can, Square, Transport and ToolHang (Mandlekar et al., 2021)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.encoding import matrix_of_axis_angle
+from closedform.demos.robomimic_tasks import TASKS
+from closedform.errors import ConfigError, DataError, MissingExtraError
+from closedform.evaluation.environment import StepResult
+from closedform.evaluation.operational_space import Arm, step_together
+
+RATE = 20.0
+PICTURE = 512  # pixels
+CAMERA = "agentview"
+OBJECT_STATE = "object-state"  # robosuite's name of robomimic's `object`
+
+
+class Robomimic:
+    """A robomimic task with the protocol of Diffusion Policy's evaluation.
+
+    Start states are those of `numpy.random.seed(seed); env.reset()`; actions are absolute, each hand's target pose in
+    the world (position, axis-angle) and its gripper; an episode ends with success, or after 400 or 700 steps.
+
+    Args:
+        task: `lift`, `can`, `square`, `transport` or `tool_hang`.
+        poses: whether to observe only the poses of hands and objects and the grippers, as the paper does, instead of
+            all of Diffusion Policy's keys.
+    """
+
+    rate = RATE
+
+    def __init__(self, task: str, *, poses: bool = False):
+        self.task = TASKS[task]
+        self.poses = poses
+        self.observation_layout = self.task.pose_layout if poses else self.task.observation_layout
+        self.action_layout = self.task.action_layout
+        self.max_steps = self.task.max_steps
+        self._env = _make(self.task.env_name, self.task.n_arms)
+        self._arms: list[Arm] = []
+        self._renderer: Any = None
+
+    @property
+    def arms(self) -> list[Arm]:
+        """The arms of the episode under way."""
+        return self._arms
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Begins at the start state of a seed; the published evaluations' seeds begin at 100000."""
+        before = np.random.get_state()  # noqa: NPY002  robosuite draws from numpy's global generator
+        np.random.seed(seed)  # noqa: NPY002
+        try:
+            self._env.reset()
+        finally:
+            np.random.set_state(before)  # noqa: NPY002
+        return self._begin()
+
+    def restore(self, state: np.ndarray, model: str | None = None) -> np.ndarray:
+        """Begins at a recorded state of the simulator, in the recorded model (MJCF) if there is one."""
+        if model is not None:
+            self._env.reset_from_xml_string(self._env.edit_model_xml(model))
+        self._env.sim.set_state_from_flattened(np.asarray(state, np.float64))
+        self._env.sim.forward()
+        return self._begin()
+
+    def step(self, action: np.ndarray) -> StepResult:
+        """Moves the hands' targets for a twentieth of a second."""
+        if not self._arms:
+            raise ConfigError("expected an episode to step in, found none: call reset first")
+        action = np.asarray(action, np.float64)
+        if action.shape != (self.action_layout.width,) or not np.isfinite(action).all():
+            raise DataError(f"expected an action of {self.action_layout.width} finite numbers, found {action}")
+        goals = []
+        for hand in action.reshape(-1, 7):
+            goals.append((hand[:3].copy(), matrix_of_axis_angle(hand[None, 3:6])[0], float(hand[6])))
+        step_together(self._arms, goals, round(self._env.control_timestep / self._env.model_timestep))
+        success = bool(self._env._check_success())
+        return StepResult(self._observe(), float(success), success, success)
+
+    def state(self) -> np.ndarray:
+        """The simulator's state, as robomimic records it."""
+        return self._env.sim.get_state().flatten()
+
+    def model(self) -> str:
+        """The simulator's model (MJCF), as robomimic records it."""
+        return self._env.sim.model.get_xml()
+
+    def observed(self) -> dict[str, np.ndarray]:
+        """Everything that robosuite observes now, by its own names."""
+        return self._env._get_observations(force_update=True)
+
+    def site(self, name: str) -> np.ndarray:
+        """The position of a site of the model, by its name in robosuite."""
+        sim = self._env.sim
+        return sim.data.site_xpos[sim.model.site_name2id(name)].copy()
+
+    def place(self, name: str) -> np.ndarray:
+        """A position that the scene fixes and no observation tells: `can_bin` or `peg`."""
+        if name == "peg":
+            return np.array(self._env.sim.data.get_body_xpos("peg1"))
+        return np.array(self._env.target_bin_placements[self._env.object_id])
+
+    def render(self) -> np.ndarray:
+        """The scene from the front."""
+        import mujoco
+
+        model, data = self._arms[0].model, self._arms[0].data
+        if self._renderer is None or self._renderer.model is not model:
+            try:
+                self._close_renderer()
+                self._renderer = mujoco.Renderer(model, PICTURE, PICTURE)
+            except Exception as error:  # each rendering library fails in its own way
+                library = os.environ.get("MUJOCO_GL", "glfw")
+                raise ConfigError(
+                    f"a picture of {self.task.name!r} needs a rendering library, found none for MUJOCO_GL={library} "
+                    f"({error}): without a screen install libegl1 or libosmesa6 and set MUJOCO_GL=egl or osmesa"
+                ) from error
+            self._shown = mujoco.MjvOption()
+            self._shown.geomgroup[0] = 0  # shapes that only collide
+        self._renderer.update_scene(data, CAMERA, self._shown)
+        return self._renderer.render()
+
+    def _begin(self) -> np.ndarray:
+        self._arms = [Arm(robot) for robot in self._env.robots]
+        return self._observe()
+
+    def keyed(self) -> dict[str, np.ndarray]:
+        """What is observed now by Diffusion Policy's keys."""
+        found = self.observed()
+        names = {key: OBJECT_STATE if key == "object" else key for key in self.task.keys}
+        return {key: np.array(found[name], np.float64) for key, name in names.items()}
+
+    def _observe(self) -> np.ndarray:
+        observation = np.concatenate(list(self.keyed().values()))
+        return observation[self.task.pose_columns] if self.poses else observation
+
+    def _close_renderer(self) -> None:
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+
+
+def _make(env_name: str, n_arms: int) -> Any:
+    logging.getLogger("robosuite_logs").setLevel(logging.ERROR)  # it suggests a private macro file at each import
+    try:
+        import robosuite
+        from robosuite.controllers import load_controller_config
+    except ImportError as error:
+        raise MissingExtraError(error.name or "robosuite", "robosuite", f"the environment {env_name!r}") from error
+    controller = {**load_controller_config(default_controller="OSC_POSE"), "control_delta": False}
+    return robosuite.make(
+        env_name,
+        robots=["Panda"] * n_arms,
+        controller_configs=[controller] * n_arms,
+        **({"env_configuration": "single-arm-opposed"} if n_arms == 2 else {}),
+        has_renderer=False,
+        has_offscreen_renderer=False,
+        use_camera_obs=False,
+        use_object_obs=True,
+        control_freq=int(RATE),
+        ignore_done=True,
+    )
+
+
+lift, can, square, transport, tool_hang = (partial(Robomimic, task) for task in TASKS)
+lift_poses, can_poses, square_poses, transport_poses, tool_hang_poses = (
+    partial(Robomimic, task, poses=True) for task in TASKS
+)

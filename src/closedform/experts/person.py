@@ -1,0 +1,160 @@
+"""Person: moves one hand of a scene much as somebody at the controls would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from closedform.demos.encoding import axis_angle_of, matrix_of_axis_angle
+from closedform.evaluation.robomimic import Robomimic
+
+OPEN, CLOSED = -1.0, 1.0
+STRIDE = 0.014  # metres that a hand moves in a step at the speed of one
+TURN = 0.06  # radians, likewise
+TREMOR = 0.0015  # metres, the standard deviation of an unsteady hand
+STEADINESS = 0.85  # how much of the tremor lasts to the next step
+PATIENCE = 25  # steps that a person waits for the hand to arrive
+
+
+class Command(NamedTuple):
+    """Where a hand should be: position (3,), axes (3, 3), and whether its gripper opens (-1) or closes (1)."""
+
+    position: np.ndarray
+    axes: np.ndarray
+    closing: float
+
+    def action(self) -> np.ndarray:
+        """As an environment takes it, (7,)."""
+        return np.concatenate([self.position, axis_angle_of(self.axes), [self.closing]])
+
+
+class Person:
+    """One hand's pace, tremor and habits, which last for an episode.
+
+    Its methods yield a command for each step, so that a script for one hand is a generator (`yield from
+    person.move(...)`), and two hands' scripts can run beside each other.
+
+    Args:
+        environment: the scene, in which an episode has begun.
+        rng: what makes one person differ from another.
+        hand: which arm.
+    """
+
+    def __init__(self, environment: Robomimic, rng: np.random.Generator, hand: int = 0):
+        self.environment, self.rng, self.hand = environment, rng, hand
+        self.position, self.axes = environment.arms[hand].pose
+        self.closing = OPEN
+        self.pace = float(rng.uniform(0.8, 1.3))
+        self.clumsiness = float(rng.uniform(0.5, 1.5))
+        self._tremor = np.zeros(3)
+
+    @property
+    def here(self) -> np.ndarray:
+        """Where the hand is, (3,)."""
+        return self.environment.arms[self.hand].pose[0]
+
+    def move(
+        self,
+        position: np.ndarray,
+        axes: np.ndarray | None = None,
+        *,
+        speed: float = 1.0,
+        care: float = 0.0,
+        within: float = 0.01,
+        patience: int = PATIENCE,
+    ) -> Iterator[Command]:
+        """Moves to a pose, starting and stopping softly, then waits until the hand is there or patience ends.
+
+        Args:
+            position: (3,)
+            axes: (3, 3); None keeps them.
+            speed: times the person's own pace.
+            care: from 0 to 1, how much of the tremor is held back.
+            within: metres from the position that count as there.
+            patience: steps to wait for it.
+        """
+        start, start_axes = self.position, self.axes
+        goal, goal_axes = np.asarray(position, np.float64), self.axes if axes is None else axes
+        turn = axis_angle_of(goal_axes @ start_axes.T)
+        pace = speed * self.pace
+        n = max(np.linalg.norm(goal - start) / (STRIDE * pace), np.linalg.norm(turn) / (TURN * pace))
+        n = int(np.ceil(1.3 * n)) + 2  # soft ends cost a little
+        for k in range(1, n + 1):
+            share = 0.5 - 0.5 * np.cos(np.pi * k / n)
+            self.position = start + share * (goal - start)
+            self.axes = matrix_of_axis_angle(share * turn) @ start_axes
+            yield self._command(care)
+        self.axes = goal_axes
+        for _ in range(patience):
+            if np.linalg.norm(self.here - goal) < within:
+                break
+            yield self._command(care)
+
+    def wander(self, position: np.ndarray, axes: np.ndarray | None = None, *, spread: float = 0.03, **how) -> Iterator:
+        """Moves to a pose, now and then by way of a point beside the path, or with a stop on the way."""
+        position = np.asarray(position, np.float64)
+        if self.rng.random() < 0.4:
+            halfway = self.position + self.rng.uniform(0.3, 0.7) * (position - self.position)
+            beside = halfway + self.rng.normal(0, spread, 3) * self.clumsiness * (1, 1, 0.5)
+            yield from self.move(beside, speed=how.get("speed", 1.0), within=0.04, patience=3)
+            if self.rng.random() < 0.3:
+                yield from self.hold(int(self.rng.integers(2, 8)))
+        yield from self.move(position, axes, **how)
+
+    def approach(self, position: np.ndarray, axes: np.ndarray | None = None, *, error: float = 0.008, **how) -> Iterator:
+        """Moves to a pose, often missing it a little at first and then correcting."""
+        position = np.asarray(position, np.float64)
+        if self.rng.random() < 0.5:
+            missed = position + self.rng.normal(0, error, 3) * self.clumsiness * (1, 1, 0.3)
+            yield from self.wander(missed, axes, **how)
+            yield from self.hold(int(self.rng.integers(0, 5)))
+            yield from self.move(position, axes, **how)
+        else:
+            yield from self.wander(position, axes, **how)
+
+    def hold(self, steps: int, *, care: float = 0.0) -> Iterator[Command]:
+        """Stays for some steps."""
+        for _ in range(steps):
+            yield self._command(care)
+
+    def wait_until(self, holds: Callable[[], bool], *, at_most: int = 300) -> Iterator[Command]:
+        """Stays until something is so."""
+        for _ in range(at_most):
+            if holds():
+                break
+            yield self._command(0.5)
+
+    def close(self, *, steps: int = 10) -> Iterator[Command]:
+        """Closes the gripper and waits for it."""
+        self.closing = CLOSED
+        yield from self.hold(steps + int(self.rng.integers(0, 4)), care=0.8)
+
+    def open(self, *, steps: int = 6) -> Iterator[Command]:
+        """Opens the gripper and waits for it."""
+        self.closing = OPEN
+        yield from self.hold(steps + int(self.rng.integers(0, 3)), care=0.8)
+
+    def _command(self, care: float) -> Command:
+        kick = self.rng.normal(0, TREMOR * np.sqrt(1 - STEADINESS**2), 3) * self.clumsiness
+        self._tremor = STEADINESS * self._tremor + kick
+        return Command(self.position + (1 - care) * self._tremor, self.axes, self.closing)
+
+
+def pointing_down(closing_along: np.ndarray) -> np.ndarray:
+    """The axes (3, 3) of a hand that points down and closes along a horizontal direction."""
+    x = np.array([closing_along[0], closing_along[1], 0.0])
+    x /= np.linalg.norm(x)
+    z = np.array([0.0, 0.0, -1.0])
+    return np.stack([x, np.cross(z, x), z], axis=1)
+
+
+def turned(axes: np.ndarray, angle: float) -> np.ndarray:
+    """Axes (3, 3) turned about the vertical."""
+    return matrix_of_axis_angle(np.array([0.0, 0.0, angle])) @ axes
+
+
+def nearest_turn(axes: np.ndarray, choices: list[np.ndarray]) -> np.ndarray:
+    """Of some axes (3, 3), those that need the least turning."""
+    return max(choices, key=lambda choice: np.trace(choice.T @ axes))

@@ -1,0 +1,59 @@
+"""Recording: an expert's episode in a scene, kept if the task was done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from closedform.evaluation.robomimic import Robomimic
+from closedform.experts.person import Command
+from closedform.experts.single_arm import can, lift, square
+
+AFTER = 10  # steps recorded after success, as robosuite's own collection does
+
+EXPERTS: dict[str, Callable[[Robomimic, np.random.Generator], Iterator[Command] | Iterator[tuple[Command, ...]]]] = {
+    "lift": lift,
+    "can": can,
+    "square": square,
+}
+
+
+class Recorded(NamedTuple):
+    """An episode as robomimic stores it.
+
+    Attributes:
+        seed: of its start state and of the expert.
+        observations: by key, (T, ...) each.
+        actions: (T, 7 an arm), absolute.
+        states: (T, ...), of the simulator.
+        model: the simulator's model (MJCF).
+    """
+
+    seed: int
+    observations: dict[str, np.ndarray]
+    actions: np.ndarray
+    states: np.ndarray
+    model: str
+
+
+def record(environment: Robomimic, seed: int) -> Recorded | None:
+    """Lets the expert of a task act from the start state of a seed; None if it fails."""
+    environment.reset(seed)
+    observations, actions, states, after = [], [], [], None
+    for command in EXPERTS[environment.task.name](environment, np.random.default_rng(seed)):
+        commands = (command,) if isinstance(command, Command) else command
+        observations.append(environment.keyed())
+        states.append(environment.state())
+        actions.append(np.concatenate([one.action() for one in commands]))
+        done = environment.step(actions[-1]).success
+        after = AFTER if after is None and done else after
+        if after is not None:
+            after -= 1
+        if after == 0 or len(actions) >= environment.max_steps:
+            break
+    if after is None:
+        return None
+    stacked = {key: np.array([observed[key] for observed in observations]) for key in observations[0]}
+    return Recorded(seed, stacked, np.array(actions), np.array(states), environment.model())
