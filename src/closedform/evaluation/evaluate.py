@@ -52,7 +52,7 @@ def evaluate(
         for block in blocks:
             yield from worker.rows(block)
         return
-    with _one_thread_each():
+    with one_thread_each():
         pool = ProcessPoolExecutor(min(workers, len(blocks)), multiprocessing.get_context("spawn"), _start, task)
         waiting: dict[Future[list[dict[str, Any]]], int] = {pool.submit(_rows, b): b[0] for b in blocks}
     try:
@@ -78,7 +78,7 @@ def _make(environment: str | Callable[[], Environment]) -> Environment:
     return make_environment(environment) if isinstance(environment, str) else environment()
 
 
-class _one_thread_each:
+class one_thread_each:
     """Processes that are started inside use one thread each; several would only get in each other's way."""
 
     def __enter__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,7 @@ class Robomimic:
         self.observation_layout = self.task.pose_layout if poses else self.task.observation_layout
         self.action_layout = self.task.action_layout
         self.max_steps = self.task.max_steps
-        self._env = _make(self.task.env_name, self.task.n_arms)
+        self._env = _make(task)
         self._arms: list[Arm] = []
         self._renderer: Any = None
 
@@ -87,8 +88,8 @@ class Robomimic:
         return self._env.sim.get_state().flatten()
 
     def model(self) -> str:
-        """The simulator's model (MJCF), as robomimic records it."""
-        return self._env.sim.model.get_xml()
+        """The simulator's model (MJCF), as robomimic records it; its meshes are named from robosuite's folder on."""
+        return re.sub(r'"[^"]*/(robosuite/models/)', r'"\1', self._env.sim.model.get_xml())
 
     def observed(self) -> dict[str, np.ndarray]:
         """Everything that robosuite observes now, by its own names."""
@@ -145,26 +146,43 @@ class Robomimic:
             self._renderer = None
 
 
-def _make(env_name: str, n_arms: int) -> Any:
-    logging.getLogger("robosuite_logs").setLevel(logging.ERROR)  # it suggests a private macro file at each import
+def environment_arguments(task: str) -> dict[str, Any]:
+    """What robomimic keeps as `env_args`, from which it makes the environment of a file."""
+    known = TASKS[task]
+    robosuite = _robosuite(task)
+    from robosuite.controllers import load_controller_config
+
+    controller = {**load_controller_config(default_controller="OSC_POSE"), "control_delta": False}
+    return {
+        "env_name": known.env_name,
+        "env_version": robosuite.__version__,
+        "type": 1,
+        "env_kwargs": {
+            "robots": ["Panda"] * known.n_arms,
+            "controller_configs": controller,
+            **({"env_configuration": "single-arm-opposed"} if known.n_arms == 2 else {}),
+            "has_renderer": False,
+            "has_offscreen_renderer": False,
+            "use_camera_obs": False,
+            "use_object_obs": True,
+            "control_freq": int(RATE),
+            "ignore_done": True,
+        },
+    }
+
+
+def _make(task: str) -> Any:
+    arguments = environment_arguments(task)
+    return _robosuite(task).make(arguments["env_name"], **arguments["env_kwargs"])
+
+
+def _robosuite(task: str) -> Any:
+    logging.getLogger("robosuite_logs").setLevel(logging.ERROR)  # it asks for a private file at each import
     try:
         import robosuite
-        from robosuite.controllers import load_controller_config
     except ImportError as error:
-        raise MissingExtraError(error.name or "robosuite", "robosuite", f"the environment {env_name!r}") from error
-    controller = {**load_controller_config(default_controller="OSC_POSE"), "control_delta": False}
-    return robosuite.make(
-        env_name,
-        robots=["Panda"] * n_arms,
-        controller_configs=[controller] * n_arms,
-        **({"env_configuration": "single-arm-opposed"} if n_arms == 2 else {}),
-        has_renderer=False,
-        has_offscreen_renderer=False,
-        use_camera_obs=False,
-        use_object_obs=True,
-        control_freq=int(RATE),
-        ignore_done=True,
-    )
+        raise MissingExtraError(error.name or "robosuite", "robosuite", f"the environment {task!r}") from error
+    return robosuite
 
 
 lift, can, square, transport, tool_hang = (partial(Robomimic, task) for task in TASKS)

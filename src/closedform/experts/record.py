@@ -27,6 +27,7 @@ class Recorded(NamedTuple):
         seed: of its start state and of the expert.
         observations: by key, (T, ...) each.
         actions: (T, 7 an arm), absolute.
+        successes: (T,), whether the task was done after each action.
         states: (T, ...), of the simulator.
         model: the simulator's model (MJCF).
     """
@@ -34,6 +35,7 @@ class Recorded(NamedTuple):
     seed: int
     observations: dict[str, np.ndarray]
     actions: np.ndarray
+    successes: np.ndarray
     states: np.ndarray
     model: str
 
@@ -41,19 +43,19 @@ class Recorded(NamedTuple):
 def record(environment: Robomimic, seed: int) -> Recorded | None:
     """Lets the expert of a task act from the start state of a seed; None if it fails."""
     environment.reset(seed)
-    observations, actions, states, after = [], [], [], None
+    observations, actions, successes, states, after = [], [], [], [], None
     for command in EXPERTS[environment.task.name](environment, np.random.default_rng(seed)):
         commands = (command,) if isinstance(command, Command) else command
         observations.append(environment.keyed())
         states.append(environment.state())
         actions.append(np.concatenate([one.action() for one in commands]))
-        done = environment.step(actions[-1]).success
-        after = AFTER if after is None and done else after
+        successes.append(environment.step(actions[-1]).success)
+        after = AFTER if after is None and successes[-1] else after
         if after is not None:
             after -= 1
         if after == 0 or len(actions) >= environment.max_steps:
             break
-    if after is None:
+    if not successes[-1]:
         return None
     stacked = {key: np.array([observed[key] for observed in observations]) for key in observations[0]}
-    return Recorded(seed, stacked, np.array(actions), np.array(states), environment.model())
+    return Recorded(seed, stacked, np.array(actions), np.array(successes), np.array(states), environment.model())

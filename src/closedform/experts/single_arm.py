@@ -53,7 +53,7 @@ def square(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command
     along = (handle - nut) / np.linalg.norm(handle - nut)
     across = np.cross((0, 0, 1), along)
     grasp = nearest_turn(person.axes, [pointing_down(across), pointing_down(-across)])
-    at = handle + along * rng.uniform(-0.006, 0.006)
+    at = handle + along * rng.uniform(0.003, 0.013)
     yield from person.approach(at + (0, 0, rng.uniform(0.06, 0.1)), grasp, within=0.015)
     yield from person.move(at, grasp, speed=0.7, care=0.6, within=0.006)
     yield from person.close()

@@ -58,6 +58,7 @@ def _read(path: Path, file: Any, options: ReadOptions) -> Demos:
         names = [name for name in names if name in mask]
     names = [names[e] for e in select(path, options.episodes, len(names))]
     environment = _environment(file)
+    form = "absolute" if _is_absolute(environment) and options.actions == "recorded" else options.actions
     pairs, layouts = [], {}
     for name in names:
         demo = file["data"][name]
@@ -73,7 +74,7 @@ def _read(path: Path, file: Any, options: ReadOptions) -> Demos:
         if not layouts:
             layouts = {
                 "observation_layout": _stored(file, "observation_layout") or _layout(keys, parts, environment),
-                "action_layout": _stored(file, "action_layout") or _action_layout(actions.shape[1], options.actions),
+                "action_layout": _stored(file, "action_layout") or _action_layout(actions.shape[1], form),
             }
     rate = environment.get("env_kwargs", {}).get("control_freq", file["data"].attrs.get("rate"))
     return make_demos(path, pairs, options, **layouts, rate=None if rate is None else float(rate))
@@ -91,6 +92,12 @@ def _environment(file: Any) -> dict[str, Any]:
     except ValueError as error:
         raise LoadError(f"{file.filename}: expected env_args to be JSON, found {error}") from error
     return environment if isinstance(environment, dict) else {}
+
+
+def _is_absolute(environment: dict[str, Any]) -> bool:
+    """Whether actions are targets of robosuite's OSC_POSE controller, as Diffusion Policy and this package keep them."""
+    controller = environment.get("env_kwargs", {}).get("controller_configs", {})
+    return controller.get("type") == "OSC_POSE" and controller.get("control_delta") is False
 
 
 def _stored(file: Any, name: str) -> Layout | None:

@@ -1,0 +1,156 @@
+"""generate: a file of scripted demonstrations in robomimic's own HDF5 layout."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closedform import __version__
+from closedform.demos.formats.common import require
+from closedform.demos.robomimic_tasks import TASKS
+from closedform.errors import ConfigError, DataError, LoadError
+from closedform.evaluation.environment import check_seed
+from closedform.evaluation.evaluate import one_thread_each
+from closedform.evaluation.robomimic import Robomimic, environment_arguments
+from closedform.experts.record import Recorded, record
+
+HOPELESS = 50  # failures in a row after which an expert is taken to be broken
+
+_scene: list[Robomimic] = []  # of a worker process
+
+
+def generate(
+    task: str,
+    n_episodes: int,
+    path: Path,
+    *,
+    seed: int = 0,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Lets the expert of a task act from the start states of seed, seed + 1, ... until enough episodes succeeded.
+
+    Episodes are kept as they come in `PATH.partial`, from which an interrupted call goes on. What is in the file does
+    not depend on how many processes made it.
+
+    Args:
+        task: one of `TASKS`.
+        n_episodes: successes to keep.
+        path: the HDF5 file; one that is there is replaced at the end.
+        seed: of the first start state.
+        workers: how many processes.
+        progress: called with the successes and the tries so far.
+
+    Returns:
+        How many seeds were tried.
+    """
+    if task not in TASKS:
+        raise ConfigError(f"no task {task!r}: expected one of {', '.join(TASKS)}")
+    if n_episodes < 1 or workers < 1:
+        raise ConfigError(f"expected at least one episode and one worker, found {n_episodes} and {workers}")
+    check_seed(seed, n_episodes)
+    h5py = require("h5py", "writing a robomimic file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with h5py.File(partial, "a") as file:
+        tried = _tried(file, partial, task, seed)
+        successes, in_a_row = sum(tried.values()), 0
+        recordings = _recordings(task, count(seed + len(tried)), workers)
+        while successes < n_episodes:
+            of, recorded = next(recordings)
+            _write(file, of, recorded)
+            tried[of] = recorded is not None
+            successes += tried[of]
+            in_a_row = 0 if tried[of] else in_a_row + 1
+            if in_a_row == HOPELESS:
+                raise DataError(f"the expert of {task!r} failed {HOPELESS} times in a row, up to seed {of}")
+            if progress:
+                progress(successes, len(tried))
+        recordings.close()
+        _finish(file, task, n_episodes)
+    partial.replace(path)
+    return len(tried)
+
+
+def _tried(file: Any, partial: Path, task: str, seed: int) -> dict[int, bool]:
+    """The seeds of an interrupted call, each with whether it succeeded."""
+    found = (file.attrs.get("task", task), int(file.attrs.get("seed", seed)))
+    if found != (task, seed):
+        raise LoadError(
+            f"{partial}: expected a generation of {task!r} from seed {seed} to go on with, found {found[0]!r} from "
+            f"seed {found[1]}: remove it to begin anew"
+        )
+    file.attrs.update(task=task, seed=seed)
+    return {int(name[5:]): bool(len(group)) for name, group in file.require_group("data").items()}
+
+
+def _recordings(task: str, seeds: Iterator[int], workers: int) -> Iterator[tuple[int, Recorded | None]]:
+    """The episodes of seeds, in order."""
+    if workers == 1:
+        environment = Robomimic(task)
+        for seed in seeds:
+            yield seed, record(environment, seed)
+    with one_thread_each():
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (task,))
+        waiting = deque((seed, pool.submit(_record, seed)) for seed, _ in zip(seeds, range(2 * workers), strict=False))
+    try:
+        for seed in seeds:
+            of, future = waiting.popleft()
+            yield of, future.result()
+            waiting.append((seed, pool.submit(_record, seed)))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start(task: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interruption means
+    _scene.append(Robomimic(task))
+
+
+def _record(seed: int) -> Recorded | None:
+    return record(_scene[0], seed)
+
+
+def _write(file: Any, seed: int, recorded: Recorded | None) -> None:
+    group = file["data"].create_group(f"seed_{seed}")
+    if recorded is not None:
+        n = len(recorded.actions)
+        group.attrs.update(num_samples=n, model_file=recorded.model, seed=seed)
+        for key, values in recorded.observations.items():
+            group.create_dataset(f"obs/{key}", data=values)
+        group.create_dataset("actions", data=recorded.actions)
+        group.create_dataset("states", data=recorded.states)
+        group.create_dataset("rewards", data=recorded.successes.astype(np.float64))
+        group.create_dataset("dones", data=(np.arange(n) == n - 1).astype(np.int64))
+    file.flush()
+
+
+def _finish(file: Any, task: str, n_episodes: int) -> None:
+    """Numbers the successes in the order of their seeds and says what they are."""
+    data = file["data"]
+    seeds = sorted(int(name[5:]) for name in data)
+    for seed in seeds:
+        if not len(data[f"seed_{seed}"]):
+            del data[f"seed_{seed}"]
+    kept = [seed for seed in seeds if f"seed_{seed}" in data]
+    for number, seed in enumerate(kept):
+        if number < n_episodes:
+            data.move(f"seed_{seed}", f"demo_{number}")
+        else:
+            del data[f"seed_{seed}"]
+    data.attrs.update(
+        total=sum(int(demo.attrs["num_samples"]) for demo in data.values()),
+        env_args=json.dumps(environment_arguments(task)),
+        source=f"scripted by closedform {__version__}: no person demonstrated anything",
+        tried=seeds.index(kept[n_episodes - 1]) + 1,
+    )
+    file.attrs.clear()
