@@ -44,7 +44,7 @@ paper: .venv/.dev  # about three hours on two cores; goes on where it was stoppe
 
 .venv/.dev: .venv/.created pyproject.toml constraints.txt
 	$(PIP) torch  # by itself, so that the constrained build is the one that is found
-	$(PIP) --editable '.[data,pusht,plots,neural,ann,dev]'
+	$(PIP) --editable '.[data,pusht,robosuite,plots,neural,ann,dev]'
 	touch $@
 
 .venv/.bench: .venv/.created pyproject.toml constraints.txt benchmarks/requirements.txt

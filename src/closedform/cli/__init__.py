@@ -14,7 +14,7 @@ from typing import Any
 import tyro
 
 from closedform import ClosedFormError, __version__
-from closedform.cli.data import Convert, Data, Inspect
+from closedform.cli.data import Convert, Data, Generate, Inspect
 from closedform.cli.evaluation import Compare, Eval, Paper, Report
 from closedform.cli.neural import Edit, Train
 from closedform.cli.policy import Explain, Fit, Info, Tune
@@ -27,6 +27,7 @@ COMMANDS: dict[str, Any] = {
     "eval": Eval,
     "explain": Explain,
     "fit": Fit,
+    "generate": Generate,
     "info": Info,
     "inspect": Inspect,
     "paper": Paper,

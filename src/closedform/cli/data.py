@@ -1,4 +1,4 @@
-"""Commands on demonstrations: `convert`, `data` and `inspect`."""
+"""Commands on demonstrations: `convert`, `data`, `generate` and `inspect`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from tqdm import tqdm
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from closedform import Demos, Layout, load_demos, save_demos
 from closedform.errors import ConfigError
+
+Output = Annotated[Path, arg(aliases=["-o"])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +109,39 @@ class Inspect(Reading):
         draw(health, demos, folder / "report.png")
         write_page(health, name, folder / "report.png", folder / "report.html")
         print(f"report: {folder / 'report.html'}", file=sys.stderr if self.json else sys.stdout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generate:
+    """Makes demonstrations of a robomimic task with a scripted expert; goes on where it was stopped."""
+
+    task: Literal["lift", "can", "square", "transport", "tool_hang"]
+    """Which task."""
+    output: Output
+    """The file, in robomimic's HDF5 layout."""
+    episodes: int = 200
+    """Successful episodes; others are not kept."""
+    seed: int = 0
+    """Of the first start state; the others follow. Evaluations begin at 100000."""
+    workers: int | None = None
+    """Processes, by default one for each core; the result does not depend on it."""
+
+    def run(self) -> None:
+        """Generates, and says how often the expert failed."""
+        from closedform.experts.generate import generate
+        from closedform.provenance import n_cores
+
+        workers = n_cores() if self.workers is None else self.workers
+        with progress_bar() as say:
+            tried = generate(
+                self.task,
+                self.episodes,
+                self.output,
+                seed=self.seed,
+                workers=workers,
+                progress=lambda kept, tried: say(f"{kept} episodes of {tried} tried", kept / self.episodes),
+            )
+        print(f"{self.episodes} episodes of {tried} that the scripted expert tried: {self.output}")
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,15 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from tyro.conf import Positional, UseAppendAction, arg
+from tyro.conf import Positional, UseAppendAction
 
 from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy
-from closedform.cli.data import Reading, progress_bar
+from closedform.cli.data import Output, Reading, progress_bar
 from closedform.errors import ConfigError
 from closedform.policies.choice import make_policy, write_config
 from closedform.policies.demonstration_policy import DemonstrationPolicy
-
-Output = Annotated[Path, arg(aliases=["-o"])]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ class Demos(Sequence[Episode]):
         rate: steps a second, if it is known.
         tasks: what each episode is a demonstration of, in words, if it is known.
         skipped: names of what the file holds besides and was not read, such as videos.
+        recorded_in: what the file says about the environment of its recording, robomimic's `env_args`.
         finite: whether to refuse numbers that are not finite and rotations that are none; a report on a dataset wants
             to see them.
     """
@@ -34,6 +35,7 @@ class Demos(Sequence[Episode]):
         rate: float | None = None,
         tasks: Sequence[str] | None = None,
         skipped: Sequence[str] = (),
+        recorded_in: Mapping[str, Any] | None = None,
         finite: bool = True,
     ):
         for name, layout in (("observation_layout", observation_layout), ("action_layout", action_layout)):
@@ -41,7 +43,7 @@ class Demos(Sequence[Episode]):
                 raise DataError(f"{name}: expected a Layout, found {layout!r}")
         if not isinstance(episodes, Iterable):
             raise DataError(f"expected episodes, found {episodes!r}")
-        self.rate, self.skipped = rate, tuple(skipped)
+        self.rate, self.skipped, self.recorded_in = rate, tuple(skipped), recorded_in
         self.episodes = tuple(as_episode(episode, index) for index, episode in enumerate(episodes))
         if not self.episodes:
             raise DataError("expected at least one episode, found none")
@@ -94,6 +96,7 @@ class Demos(Sequence[Episode]):
             self.rate,
             tasks if self.tasks else None,
             self.skipped,
+            self.recorded_in,
         )
 
     def __len__(self) -> int:
@@ -109,9 +112,8 @@ class Demos(Sequence[Episode]):
     def __getitem__(self, index: int | slice) -> Episode | Demos:
         if isinstance(index, slice):
             tasks = None if self.tasks is None else self.tasks[index]
-            return Demos(
-                self.episodes[index], self.observation_layout, self.action_layout, self.rate, tasks, self.skipped
-            )
+            layouts = self.observation_layout, self.action_layout
+            return Demos(self.episodes[index], *layouts, self.rate, tasks, self.skipped, self.recorded_in)
         return self.episodes[index]
 
     def __repr__(self) -> str:

@@ -85,6 +85,15 @@ class Scene(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsDemos(Protocol):
+    """An environment that knows how demonstrations have to be read for it, and which do not belong to it."""
+
+    def read(self, source: str) -> Demos:
+        """Reads demonstrations of a path or a dataset's name."""
+        ...
+
+
 def environment_names() -> list[str]:
     """The environments that can be made by name: the package's own and those of installed packages."""
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
@@ -132,6 +141,12 @@ def check_fit(environment: Environment, subject: Demos | Policy, name: str) -> N
             raise DataError(
                 f"{name} does not fit the environment: expected {what}s of {expected} numbers, found {found} ({more})"
             )
+    expected, found = ([entry.kind for entry in side.action_layout.entries] for side in (environment, subject))
+    if "position" in expected and "vector" in found and len(expected) == len(found):
+        raise DataError(
+            f"{name} does not fit the environment: expected actions that are positions, found displacements; "
+            "robomimic's become absolute with --actions absolute"
+        )
 
 
 def _factory(name: str) -> Callable[[], Any]:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import re
+import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from closedform.demos.demos import Demos
 from closedform.demos.encoding import matrix_of_axis_angle
+from closedform.demos.episode import Episode
+from closedform.demos.formats.robomimic import is_absolute
+from closedform.demos.load import load_demos
 from closedform.demos.robomimic_tasks import TASKS
-from closedform.errors import ConfigError, DataError, MissingExtraError
+from closedform.errors import ClosedFormWarning, ConfigError, DataError, MissingExtraError
 from closedform.evaluation.environment import StepResult
 from closedform.evaluation.operational_space import Arm, step_together
 
@@ -50,6 +56,51 @@ class Robomimic:
     def arms(self) -> list[Arm]:
         """The arms of the episode under way."""
         return self._arms
+
+    def read(self, source: str) -> Demos:
+        """Reads demonstrations; recorded deltas are made absolute, and only poses are kept where only they are seen.
+
+        Demonstrations of another task, robot or controller are refused; another version of robosuite is warned about.
+        """
+        demos = load_demos(source)
+        if demos.recorded_in is None:
+            return demos
+        self._check_recorded(demos.recorded_in, source)
+        if not is_absolute(demos.recorded_in):
+            demos = load_demos(source, actions="absolute")
+        columns = self.task.pose_columns
+        if not self.poses or demos.observation_layout != self.task.observation_layout:
+            return demos
+        seen = [Episode(episode.observations[:, columns], episode.actions) for episode in demos]
+        layouts = self.observation_layout, demos.action_layout
+        return Demos(seen, *layouts, demos.rate, demos.tasks, demos.skipped, demos.recorded_in)
+
+    def _check_recorded(self, recorded: Mapping[str, Any], source: str) -> None:
+        """Says how the environment of a recording differs from this one."""
+        own = environment_arguments(self.task.name)
+        then, now = recorded.get("env_kwargs", {}), own["env_kwargs"]
+        for what, found, expected in (
+            ("task", recorded.get("env_name"), own["env_name"]),
+            ("robots", then.get("robots"), now["robots"]),
+            *(
+                (f"controller's {name}", then.get("controller_configs", {}).get(name), now["controller_configs"][name])
+                for name in ("type", "kp", "impedance_mode", "uncouple_pos_ori")
+            ),
+            ("control frequency", then.get("control_freq"), now["control_freq"]),
+        ):
+            if found is not None and np.any(np.asarray(found) != np.asarray(expected)):
+                raise DataError(
+                    f"{source} does not belong to the environment {self.task.name!r}: expected the {what} "
+                    f"{expected!r}, found {found!r}"
+                )
+        version = recorded.get("env_version")
+        if version is not None and version.split(".")[:2] != own["env_version"].split(".")[:2]:
+            warnings.warn(
+                f"{source} was recorded with robosuite {version}, and this is {own['env_version']}: what it shows may "
+                "not work here; evaluate with the version of the recording to be sure",
+                ClosedFormWarning,
+                stacklevel=2,
+            )
 
     def reset(self, seed: int) -> np.ndarray:
         """Begins at the start state of a seed; the published evaluations' seeds begin at 100000."""

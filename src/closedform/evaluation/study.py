@@ -17,7 +17,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
 from closedform.errors import ConfigError, LoadError
-from closedform.evaluation.environment import Environment, check_fit, check_seed, make_environment
+from closedform.evaluation.environment import Environment, ReadsDemos, check_fit, check_seed, make_environment
 from closedform.evaluation.evaluate import Describe, evaluate
 from closedform.evaluation.results import check_writable, read_results, summarise, write_results
 from closedform.policies.choice import CHOICES, make_policy
@@ -229,7 +229,7 @@ class Study:
 
 def demos_for(environment: Environment, source: str) -> Demos:
     """Reads demonstrations; numbers that their file does not tell about are those of the environment."""
-    demos = load_demos(source)
+    demos = environment.read(source) if isinstance(environment, ReadsDemos) else load_demos(source)
     check_fit(environment, demos, f"the dataset {source!r}" if source in CATALOGUE else source)
     plain = Layout.plain
     if demos.observation_layout == plain(demos.observation_layout.width):

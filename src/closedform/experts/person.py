@@ -103,7 +103,9 @@ class Person:
                 yield from self.hold(int(self.rng.integers(2, 8)))
         yield from self.move(position, axes, **how)
 
-    def approach(self, position: np.ndarray, axes: np.ndarray | None = None, *, error: float = 0.008, **how) -> Iterator:
+    def approach(
+        self, position: np.ndarray, axes: np.ndarray | None = None, *, error: float = 0.008, **how
+    ) -> Iterator:
         """Moves to a pose, often missing it a little at first and then correcting."""
         position = np.asarray(position, np.float64)
         if self.rng.random() < 0.5:
@@ -140,6 +142,11 @@ class Person:
         kick = self.rng.normal(0, TREMOR * np.sqrt(1 - STEADINESS**2), 3) * self.clumsiness
         self._tremor = STEADINESS * self._tremor + kick
         return Command(self.position + (1 - care) * self._tremor, self.axes, self.closing)
+
+
+def above(position: np.ndarray, height: float) -> np.ndarray:
+    """The point that far above a position (3,)."""
+    return np.asarray(position) + np.array([0.0, 0.0, height])
 
 
 def pointing_down(closing_along: np.ndarray) -> np.ndarray:

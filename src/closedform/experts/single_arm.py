@@ -8,20 +8,21 @@ import numpy as np
 
 from closedform.demos.encoding import columns_of_quaternion, rotation_matrix
 from closedform.evaluation.robomimic import Robomimic
-from closedform.experts.person import Command, Person, nearest_turn, pointing_down, turned
+from closedform.experts.person import Command, Person, above, nearest_turn, pointing_down, turned
 
 
 def lift(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
     """Grasps the cube across two of its faces and lifts it."""
     person = Person(environment, rng)
     cube, axes = _pose(environment, "cube")
-    sides = [pointing_down(axes[:, 0] * sign) for sign in (1, -1)] + [pointing_down(axes[:, 1] * s) for s in (1, -1)]
+    sides = [pointing_down(sign * axes[:, side]) for side in (0, 1) for sign in (1, -1)]
     grasp = nearest_turn(person.axes, sides)
     at = cube + rng.uniform(-0.006, 0.006, 3)
-    yield from person.approach(at + (0, 0, rng.uniform(0.05, 0.09)), grasp, within=0.015)
+    yield from person.approach(above(at, rng.uniform(0.05, 0.09)), grasp, within=0.015)
     yield from person.move(at, grasp, speed=0.7, care=0.5)
     yield from person.close()
-    yield from person.wander(at + (*rng.normal(0, 0.01, 2), rng.uniform(0.08, 0.14)), grasp)
+    aside = np.append(rng.normal(0, 0.01, 2), 0.0)
+    yield from person.wander(above(at + aside, rng.uniform(0.08, 0.14)), grasp)
     yield from person.hold(20)
 
 
@@ -30,7 +31,7 @@ def can(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
     person = Person(environment, rng)
     at = _pose(environment, "Can")[0] + (*rng.uniform(-0.006, 0.006, 2), rng.uniform(-0.005, 0.02))
     grasp = turned(pointing_down(np.array([0.0, 1.0])), rng.normal(0, 0.15))
-    yield from person.approach(at + (0, 0, rng.uniform(0.08, 0.14)), grasp, within=0.015)
+    yield from person.approach(above(at, rng.uniform(0.08, 0.14)), grasp, within=0.015)
     yield from person.move(at, grasp, speed=0.8, care=0.5)
     yield from person.close()
     high = max(at[2] + rng.uniform(0.12, 0.2), 1.0)
@@ -54,10 +55,10 @@ def square(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command
     across = np.cross((0, 0, 1), along)
     grasp = nearest_turn(person.axes, [pointing_down(across), pointing_down(-across)])
     at = handle + along * rng.uniform(0.003, 0.013)
-    yield from person.approach(at + (0, 0, rng.uniform(0.06, 0.1)), grasp, within=0.015)
+    yield from person.approach(above(at, rng.uniform(0.06, 0.1)), grasp, within=0.015)
     yield from person.move(at, grasp, speed=0.7, care=0.6, within=0.006)
     yield from person.close()
-    yield from person.move(at + (0, 0, 0.14 + rng.uniform(0, 0.04)), grasp, within=0.02, patience=8)
+    yield from person.move(above(at, 0.14 + rng.uniform(0, 0.04)), grasp, within=0.02, patience=8)
 
     nut, nut_axes = _pose(environment, "SquareNut")
     yaw = np.arctan2(nut_axes[1, 0], nut_axes[0, 0])
@@ -76,7 +77,7 @@ def square(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command
     lowered = (*person.position[:2], person.position[2] - rng.uniform(0.1, 0.115))
     yield from person.move(lowered, fit, speed=0.8, care=0.8, patience=6)
     yield from person.open()
-    yield from person.move(person.position + (0, 0, 0.1), fit)
+    yield from person.move(above(person.position, 0.1), fit)
     yield from person.hold(20)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,9 @@ def _read(path: Path, file: Any, options: ReadOptions) -> Demos:
         names = [name for name in names if name in mask]
     names = [names[e] for e in select(path, options.episodes, len(names))]
     environment = _environment(file)
-    form = "absolute" if _is_absolute(environment) and options.actions == "recorded" else options.actions
+    if is_absolute(environment) and options.actions == "absolute":
+        options = replace(options, actions="recorded")  # it is so already
+    form = "absolute" if is_absolute(environment) and options.actions == "recorded" else options.actions
     pairs, layouts = [], {}
     for name in names:
         demo = file["data"][name]
@@ -77,7 +81,10 @@ def _read(path: Path, file: Any, options: ReadOptions) -> Demos:
                 "action_layout": _stored(file, "action_layout") or _action_layout(actions.shape[1], form),
             }
     rate = environment.get("env_kwargs", {}).get("control_freq", file["data"].attrs.get("rate"))
-    return make_demos(path, pairs, options, **layouts, rate=None if rate is None else float(rate))
+    rate = None if rate is None else float(rate)
+    if options.actions != "recorded":
+        environment["env_kwargs"]["controller_configs"]["control_delta"] = False
+    return make_demos(path, pairs, options, **layouts, rate=rate, recorded_in=environment or None)
 
 
 def _numbers(path: Path, demo: str, group: Any, key: str) -> np.ndarray:
@@ -94,8 +101,8 @@ def _environment(file: Any) -> dict[str, Any]:
     return environment if isinstance(environment, dict) else {}
 
 
-def _is_absolute(environment: dict[str, Any]) -> bool:
-    """Whether actions are targets of robosuite's OSC_POSE controller, as Diffusion Policy and this package keep them."""
+def is_absolute(environment: Mapping[str, Any]) -> bool:
+    """Whether actions are targets of robosuite's OSC_POSE controller, as Diffusion Policy keeps them."""
     controller = environment.get("env_kwargs", {}).get("controller_configs", {})
     return controller.get("type") == "OSC_POSE" and controller.get("control_delta") is False
 
@@ -189,7 +196,8 @@ def write(demos: Demos, path: Path) -> None:
     with appearing(path, folder=False) as target, h5py.File(target, "w") as file:
         data = file.create_group("data")
         data.attrs["total"] = demos.n_steps
-        data.attrs["env_args"] = json.dumps({"env_name": "unknown", "type": 1, "env_kwargs": {}})
+        unknown = {"env_name": "unknown", "type": 1, "env_kwargs": {}}
+        data.attrs["env_args"] = json.dumps(demos.recorded_in or unknown)
         data.attrs["observation_layout"] = json.dumps(demos.observation_layout.to_json())
         data.attrs["action_layout"] = json.dumps(demos.action_layout.to_json())
         if demos.rate is not None:
