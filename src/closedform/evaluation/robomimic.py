@@ -165,6 +165,7 @@ class Robomimic:
         if self._renderer is None or self._renderer.model is not model:
             try:
                 self._close_renderer()
+                model.vis.global_.offwidth = model.vis.global_.offheight = PICTURE  # some models have less
                 self._renderer = mujoco.Renderer(model, PICTURE, PICTURE)
             except Exception as error:  # each rendering library fails in its own way
                 library = os.environ.get("MUJOCO_GL", "glfw")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from closedform.demos.encoding import axis_angle_of, matrix_of_axis_angle
+from closedform.demos.encoding import axis_angle_of, columns_of_quaternion, matrix_of_axis_angle, rotation_matrix
 from closedform.evaluation.robomimic import Robomimic
 
 OPEN, CLOSED = -1.0, 1.0
@@ -165,3 +165,10 @@ def turned(axes: np.ndarray, angle: float) -> np.ndarray:
 def nearest_turn(axes: np.ndarray, choices: list[np.ndarray]) -> np.ndarray:
     """Of some axes (3, 3), those that need the least turning."""
     return max(choices, key=lambda choice: np.trace(choice.T @ axes))
+
+
+def object_pose(environment: Robomimic, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The position (3,) and axes (3, 3) of an object, by its name in robosuite."""
+    observed = environment.observed()
+    axes = rotation_matrix(columns_of_quaternion(np.asarray(observed[f"{name}_quat"], np.float64)))
+    return np.array(observed[f"{name}_pos"], np.float64), axes

@@ -10,6 +10,7 @@ import numpy as np
 from closedform.evaluation.robomimic import Robomimic
 from closedform.experts.person import Command
 from closedform.experts.single_arm import can, lift, square
+from closedform.experts.tool_hang import tool_hang
 
 AFTER = 10  # steps recorded after success, as robosuite's own collection does
 
@@ -17,6 +18,7 @@ EXPERTS: dict[str, Callable[[Robomimic, np.random.Generator], Iterator[Command] 
     "lift": lift,
     "can": can,
     "square": square,
+    "tool_hang": tool_hang,
 }
 
 

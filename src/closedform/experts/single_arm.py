@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from closedform.demos.encoding import columns_of_quaternion, rotation_matrix
 from closedform.evaluation.robomimic import Robomimic
-from closedform.experts.person import Command, Person, above, nearest_turn, pointing_down, turned
+from closedform.experts.person import Command, Person, above, nearest_turn, object_pose, pointing_down, turned
 
 
 def lift(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
     """Grasps the cube across two of its faces and lifts it."""
     person = Person(environment, rng)
-    cube, axes = _pose(environment, "cube")
+    cube, axes = object_pose(environment, "cube")
     sides = [pointing_down(sign * axes[:, side]) for side in (0, 1) for sign in (1, -1)]
     grasp = nearest_turn(person.axes, sides)
     at = cube + rng.uniform(-0.006, 0.006, 3)
@@ -29,7 +28,7 @@ def lift(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
 def can(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
     """Grasps the can from above, carries it over to its bin and drops it there."""
     person = Person(environment, rng)
-    at = _pose(environment, "Can")[0] + (*rng.uniform(-0.006, 0.006, 2), rng.uniform(-0.005, 0.02))
+    at = object_pose(environment, "Can")[0] + (*rng.uniform(-0.006, 0.006, 2), rng.uniform(-0.005, 0.02))
     grasp = turned(pointing_down(np.array([0.0, 1.0])), rng.normal(0, 0.15))
     yield from person.approach(above(at, rng.uniform(0.08, 0.14)), grasp, within=0.015)
     yield from person.move(at, grasp, speed=0.8, care=0.5)
@@ -49,7 +48,7 @@ def square(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command
     """Grasps the nut at its handle, turns it to fit the peg, and lowers it over the peg."""
     person = Person(environment, rng)
     yield from person.hold(int(rng.integers(6, 12)))  # the nut is falling onto the table
-    nut, nut_axes = _pose(environment, "SquareNut")
+    nut, nut_axes = object_pose(environment, "SquareNut")
     handle = environment.site("SquareNut_handle_site")
     along = (handle - nut) / np.linalg.norm(handle - nut)
     across = np.cross((0, 0, 1), along)
@@ -60,7 +59,7 @@ def square(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command
     yield from person.close()
     yield from person.move(above(at, 0.14 + rng.uniform(0, 0.04)), grasp, within=0.02, patience=8)
 
-    nut, nut_axes = _pose(environment, "SquareNut")
+    nut, nut_axes = object_pose(environment, "SquareNut")
     yaw = np.arctan2(nut_axes[1, 0], nut_axes[0, 0])
     fit = turned(person.axes, np.round(yaw / (np.pi / 2)) * (np.pi / 2) - yaw)
     peg = environment.place("peg")
@@ -69,7 +68,7 @@ def square(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command
     top = 0.99 + rng.uniform(0, 0.02) - (fit @ in_hand)[2]
     yield from person.wander((*over[:2], top), fit, speed=1.2, within=0.006)
     for _ in range(int(rng.integers(1, 3))):  # look again and correct
-        nut, nut_axes = _pose(environment, "SquareNut")
+        nut, nut_axes = object_pose(environment, "SquareNut")
         yaw = np.arctan2(nut_axes[1, 0], nut_axes[0, 0])
         fit = turned(person.axes, np.round(yaw / (np.pi / 2)) * (np.pi / 2) - yaw)
         correction = np.append((peg - nut)[:2], 0)
@@ -79,10 +78,3 @@ def square(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command
     yield from person.open()
     yield from person.move(above(person.position, 0.1), fit)
     yield from person.hold(20)
-
-
-def _pose(environment: Robomimic, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The position (3,) and axes (3, 3) of an object."""
-    observed = environment.observed()
-    axes = rotation_matrix(columns_of_quaternion(np.asarray(observed[f"{name}_quat"], np.float64)))
-    return np.array(observed[f"{name}_pos"], np.float64), axes

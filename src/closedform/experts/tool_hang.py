@@ -1,0 +1,139 @@
+"""Expert for ToolHang: plants the hook frame in its stand and hangs the tool on the hook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from closedform.demos.encoding import matrix_of_axis_angle
+from closedform.evaluation.robomimic import Robomimic
+from closedform.experts.person import Command, Person, object_pose
+
+GRIP = -0.034  # metres along the frame's rod from its corner to the middle of its grip
+TIP = -0.221  # likewise, to the tip
+ARM = -0.09125  # metres from the frame's corner to the end of the hook's arm
+HOLE = (-0.0931, 0.0, 0.0)  # the middle of the tool's larger hole as seen from the tool
+MOUNT = (0.0, 0.045, 0.155)  # the mouth of the stand's mount as seen from its base
+INSERTED = 0.148  # metres that the tip goes into the mount
+LEAN = 0.61  # radians by which the hand leans along the rod when it grasps the frame
+TOOL_LEAN = 0.35  # likewise, along the handle when it grasps the tool
+TILT = 0.44  # radians of the tool's handle below the horizontal when its hole goes over the hook
+STILL, STILL_TURN = 0.0005, 0.003  # metres and radians that a hand at rest moves in a step
+HALF_TURN = np.diag([-1.0, -1.0, 1.0])
+DOWN_ACROSS = np.array([[0.0, -1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])  # pointing down, closing across the tool
+
+Pose = tuple[np.ndarray, np.ndarray]
+
+
+def tool_hang(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
+    """Grasps the frame, stands it up and lowers it into the mount; then drops the tool's hole over the hook."""
+    person = Person(environment, rng)
+    yield from person.hold(int(rng.integers(4, 9)))  # frame and tool are falling onto the table
+    yield from _plant_frame(person)
+    yield from _hang_tool(person)
+
+
+def _plant_frame(person: Person) -> Iterator[Command]:
+    """Grasps the frame at its grip, stands it up over the mount, lowers it and lets go."""
+    rng, environment = person.rng, person.environment
+    corner, frame = object_pose(environment, "frame")
+    grasp = frame @ _leaning(LEAN + rng.normal(0, 0.04))
+    at = corner + frame @ (0, -0.004, GRIP + rng.uniform(-0.006, 0.006))
+    yield from person.approach(at - grasp[:, 2] * rng.uniform(0.07, 0.1), grasp, within=0.015)
+    yield from person.move(at, grasp, speed=0.7, care=0.6, within=0.006)
+    yield from person.close()
+    yield from person.move((*at[:2], rng.uniform(1.1, 1.14)), speed=1.2, within=0.03, patience=5)
+
+    base, stand = object_pose(environment, "base")
+    mouth = base + stand @ MOUNT
+    upright = stand @ HALF_TURN
+    over = (mouth - upright @ (0, 0, TIP - rng.uniform(0.025, 0.035)), upright)
+    yield from person.wander(*_carried(person, "frame", over), within=0.01)
+    for height in (0.022, 0.014):  # look again and correct
+        yield from _settle(person)
+        over = (mouth - upright @ (0, 0, TIP - height), upright)
+        yield from person.move(*_carried(person, "frame", over, 0.5), speed=0.7, care=0.9, patience=0)
+    yield from _settle(person)
+    down = person.position - upright @ (0, 0, height + INSERTED)
+    yield from person.move(down, speed=0.7, care=0.9, patience=10)
+    yield from person.open()
+    away = person.position - person.axes[:, 2] * rng.uniform(0.08, 0.1)
+    yield from person.move(away, speed=0.8, care=0.5, within=0.02)
+
+
+def _hang_tool(person: Person) -> Iterator[Command]:
+    """Grasps the tool at its grip, lowers its hole over the hook's upright end, tilts it under the arm and lets go."""
+    rng, environment = person.rng, person.environment
+    middle, tool = object_pose(environment, "tool")
+    lean = TOOL_LEAN + rng.normal(0, 0.04)
+    grasp = tool @ matrix_of_axis_angle(np.array([0.0, -lean, 0.0])) @ DOWN_ACROSS
+    at = middle + tool[:, 0] * rng.uniform(-0.01, 0.02)
+    yield from person.move((*person.position[:2], rng.uniform(1.2, 1.24)), within=0.04, patience=4)
+    yield from person.wander((*at[:2], rng.uniform(1.06, 1.12)), grasp, speed=1.3, within=0.04)
+    yield from person.approach(at - grasp[:, 2] * rng.uniform(0.06, 0.09), grasp, within=0.015)
+    yield from person.move(at, grasp, speed=0.7, care=0.6, within=0.006)
+    yield from person.close()
+    yield from person.move((*at[:2], rng.uniform(1.14, 1.18)), speed=1.2, within=0.03, patience=5)
+
+    tilt = TILT + rng.normal(0, 0.03)
+    over = _hung(environment, tilt, (0.003, rng.uniform(0.035, 0.045)))
+    yield from person.wander(*_carried(person, "tool", over), within=0.01)
+    for height in (0.03, 0.025):  # look again and correct
+        yield from _settle(person)
+        over = _hung(environment, tilt, (0.003, height))
+        yield from person.move(*_carried(person, "tool", over, 0.5), speed=0.7, care=0.9, patience=0)
+    yield from _settle(person)
+    for further, place in ((0.0, (0.004, 0.005)), (0.26, (0.005, 0.002)), (0.52, (0.01, -0.001))):
+        hung = _hung(environment, tilt + further, place)
+        yield from person.move(*_carried(person, "tool", hung, 0.5), speed=0.6, care=0.9, within=0.004, patience=8)
+    yield from person.open()
+    yield from person.move(person.position - person.axes[:, 2] * 0.1, speed=0.8)
+    yield from person.hold(20)
+
+
+def _leaning(angle: float) -> np.ndarray:
+    """The axes, as the frame sees them, of a hand that grasps its rod and leans by an angle towards the tip."""
+    sin, cos = np.sin(angle), np.cos(angle)
+    return np.array([[1.0, 0.0, 0.0], [0.0, -sin, cos], [0.0, -cos, -sin]])
+
+
+def _hung(environment: Robomimic, tilt: float, place: tuple[float, float]) -> Pose:
+    """Where the tool should be for its hole to be around the hook.
+
+    Args:
+        environment: the scene.
+        tilt: of the handle below the horizontal, radians.
+        place: of the hole's middle, metres inwards from the end of the hook's arm and above it.
+    """
+    corner, frame = object_pose(environment, "frame")
+    axes = frame @ HALF_TURN @ matrix_of_axis_angle(np.array([0.0, tilt, 0.0]))
+    return corner + frame @ (ARM + place[0], 0.0, place[1]) - axes @ HOLE, axes
+
+
+def _settle(person: Person) -> Iterator[Command]:
+    """Stays until the hand has come to rest."""
+    still = 0
+    for _ in range(30):
+        hand, axes = person.environment.arms[person.hand].pose
+        yield from person.hold(1, care=0.9)
+        moved, turned = person.environment.arms[person.hand].pose
+        at_rest = np.linalg.norm(moved - hand) < STILL and np.linalg.norm(turned - axes) < STILL_TURN
+        still = still + 1 if at_rest else 0
+        if still == 3:
+            break
+
+
+def _carried(person: Person, name: str, goal: Pose, allowance: float = 0.0) -> Pose:
+    """Where the hand should be for the object that it holds to be at a goal.
+
+    Args:
+        person: whose hand.
+        name: of the object.
+        goal: of the object.
+        allowance: the share of the distance by which the hand now hangs below its aim to add to the next aim.
+    """
+    hand, hand_axes = person.environment.arms[person.hand].pose
+    position, axes = object_pose(person.environment, name)
+    turn = goal[1] @ axes.T
+    return goal[0] + turn @ (hand - position) + allowance * (person.position - hand), turn @ hand_axes
