@@ -101,7 +101,7 @@ def make_peer(policy: ClosedFormPolicy) -> DirectJax:
     features = store.index.rows()
     return DirectJax(
         features,
-        store.normalised_chunks(np.arange(len(store)), 0),
+        store.normalised_chunks(np.arange(len(store)), store.as_recorded),
         k=policy._n_neighbors(store),
         h=policy._bandwidth(features),
         tau=config.tau,

@@ -35,7 +35,8 @@ def test_leaving_a_frame_undoes_entering_it_and_kernels_enter_alike(layout, acti
     poses_of = BodyPoses(layout, encoding.dimension)
     poses = poses_of(observations_of(layout, rng, 6))
     chunks = encoding.encode(observations_of(action_layout, rng, 6 * 4)).reshape(6, 4, -1)
-    blocks = np.array([(b.start, b.size, b.turns, b.moves) for b in encoding.blocks], np.int64)
+    blocks = np.array([(b.start, b.size, b.turns, b.moves, 0) for b in encoding.blocks], np.int64)
+    hands, turns, carry = np.full((1, 3), -1), np.zeros((1, 3, 3)), np.array([(0, -1)])
     offset, scale = rng.normal(size=encoding.width), rng.uniform(0.5, 2, size=encoding.width)
     names = []
     for frame in poses_of.frames():
@@ -47,8 +48,8 @@ def test_leaving_a_frame_undoes_entering_it_and_kernels_enter_alike(layout, acti
             carried = np.empty(4 * encoding.width)
             rotation = np.empty((poses_of.dimension, poses_of.dimension))
             carry_chunk(
-                chunks.reshape(24, -1), 4 * i, 4, blocks, np.array([frame.body, frame.turns]), poses[i], rotation,
-                offset, scale, carried,
+                chunks.reshape(24, -1), 4 * i, 4, blocks, hands, turns, np.array([(frame.body, frame.turns, 0)]), carry,
+                poses[i], rotation, offset[None], scale[None], carried,
             )  # fmt: skip
             np.testing.assert_allclose(carried, ((inside[i] - offset) * scale).ravel(), atol=1e-12)
     expected = ["world", "hand", "block", "block.position"]

@@ -16,7 +16,7 @@ from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated
 from closedform.policies.neighbourhood import find_neighbourhood
 from closedform.policies.plan import Plan
-from closedform.retrieval.frame import frame_axes, out_of_frame, voters
+from closedform.retrieval.frame import voters
 from closedform.retrieval.store import Store
 
 LEVELS = (1.0, 0.4, 0.1, 0.0)  # of noise, at which the sampling is shown
@@ -127,18 +127,18 @@ def _explain(
     levels: tuple[float, ...] = ()
     evolution = np.empty((0, n_samples, *plan.actions.shape))
     if isinstance(policy, ClosedFormPolicy):
-        levels, evolution = _evolve(policy, store, window, plan.frame, penalty, seed, n_samples)
+        levels, evolution = _evolve(policy, store, window, plan, penalty, seed, n_samples)
     return Explanation(
         step=step,
         observation=window[-1],
         plan=plan,
         n_execute=policy.config.n_execute,
-        carried=_carry(store, window, _rows(store, plan), plan.frame),
+        carried=_carry(store, window, _rows(store, plan), plan),
         nearest=[
             (int(store.episode_ids[store.row_episodes[row]]), int(store.row_steps[row]), float(distance))
             for row, distance in zip(near.rows[closest], np.sqrt(near.squared_distances[closest]), strict=True)
         ],
-        nearest_carried=_carry(store, window, near.rows[closest], plan.frame),
+        nearest_carried=_carry(store, window, near.rows[closest], plan),
         levels=levels,
         evolution=evolution,
         familiarity=familiarity,
@@ -149,7 +149,7 @@ def _evolve(
     policy: ClosedFormPolicy,
     store: Store,
     window: np.ndarray,
-    frame: str,
+    plan: Plan,
     penalty: Any,
     seed: int,
     n_samples: int,
@@ -157,7 +157,7 @@ def _evolve(
     """Samples at a few noise levels, in the robot's units."""
     config, process, sampler = policy.config, policy.config.make_process(), SAMPLERS[policy.config.sampler]
     rng = np.random.default_rng(seed)
-    denoiser = policy.denoiser(window, seed=rng, frame=frame, penalty=penalty)
+    denoiser = policy.denoiser(window, seed=rng, carry=plan.carry, penalty=penalty)
     passed: list[tuple[float, np.ndarray]] = []
 
     def keep(step: Step) -> None:
@@ -169,13 +169,8 @@ def _evolve(
     passed.append((0.0, final))
     start = passed[0][0]
     picked = [int(np.argmin([abs(time / start - level) for time, _ in passed])) for level in LEVELS]
-    index = [f.name for f in store.spec.selected_frames].index(frame)
-    chunks = [
-        policy._to_robot(
-            store, window[None], Generated(passed[i][1][None], np.array([index]), np.empty(1), np.empty(0), np.empty(0))
-        )[0]
-        for i in picked
-    ]
+    rest = np.array([plan.carry]), np.empty(1), np.empty(0), np.empty(0)
+    chunks = [policy._to_robot(store, window[None], Generated(passed[i][1][None], *rest))[0] for i in picked]
     return tuple(passed[i][0] / start for i in picked), np.array(chunks)
 
 
@@ -185,13 +180,8 @@ def _rows(store: Store, plan: Plan) -> np.ndarray:
     return first + plan.steps - store.row_steps[first]
 
 
-def _carry(store: Store, window: np.ndarray, rows: np.ndarray, frame_name: str) -> np.ndarray:
+def _carry(store: Store, window: np.ndarray, rows: np.ndarray, plan: Plan) -> np.ndarray:
     """Demonstrated chunks (m, N_a, D_a), each as it would be executed now by itself."""
-    spec = store.spec
-    index = [frame.name for frame in spec.selected_frames].index(frame_name)
-    chunks, frame = store.chunks(rows, index), spec.selected_frames[index]
-    if frame.body >= 0:
-        rotation, origin = frame_axes(frame, spec.body_poses(window[-1:]), spec.body_poses.dimension)
-        every = (np.repeat(rotation, len(rows), axis=0), np.repeat(origin, len(rows), axis=0))
-        chunks = out_of_frame(chunks, spec.encoding.blocks, *every)
-    return spec.encoding.decode(chunks)
+    assert plan.carry is not None  # a policy of demonstrations made it
+    poses = np.repeat(store.spec.body_poses(window[-1:]), len(rows), axis=0)
+    return store.spec.encoding.decode(store.carrier.out_of(store.chunks(rows, plan.carry), poses, plan.carry))

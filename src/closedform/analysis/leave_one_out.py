@@ -58,7 +58,7 @@ def leave_one_out(
         seed: of the samples.
     """
     store = policy._store
-    world = next((i for i, frame in enumerate(store.spec.selected_frames) if frame.body < 0), 0)
+    _, scale = store.normalisation(store.as_recorded)
     horizon = min(horizon or policy.config.n_action_steps, policy.config.n_action_steps)
     for index in range(len(store.episodes)) if episodes is None else episodes:
         episode = store.episodes[index]
@@ -74,7 +74,7 @@ def leave_one_out(
             done = store.spec.encoding.encode(episode.actions[step : step + horizon])
             differences[i, :, : len(done)] = store.spec.encoding.encode(chunks[i])[:, : len(done)] - done
         departures = np.array([_departures(rest, made, i) for i in range(len(steps))])
-        yield LeftOut(int(index), steps, made.distances, differences * store.scaling.scale[world], departures)
+        yield LeftOut(int(index), steps, made.distances, differences * scale, departures)
 
 
 def _departures(store: Store, made: Generated, i: int) -> np.ndarray:
@@ -82,7 +82,7 @@ def _departures(store: Store, made: Generated, i: int) -> np.ndarray:
     found = []
     for chunk, weights in zip(made.chunks[i], made.weights[i], strict=True):
         used = made.rows[i, weights > NEGLIGIBLE]
-        away = store.normalised_chunks(used, made.frames[i]) - chunk
+        away = store.normalised_chunks(used, made.carries[i]) - chunk
         found.append(np.sqrt(np.mean(away * away, axis=1).min()))
     return np.array(found)
 

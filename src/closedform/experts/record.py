@@ -11,6 +11,7 @@ from closedform.evaluation.robomimic import Robomimic
 from closedform.experts.person import Command
 from closedform.experts.single_arm import can, lift, square
 from closedform.experts.tool_hang import tool_hang
+from closedform.experts.transport import transport
 
 AFTER = 10  # steps recorded after success, as robosuite's own collection does
 
@@ -18,6 +19,7 @@ EXPERTS: dict[str, Callable[[Robomimic, np.random.Generator], Iterator[Command] 
     "lift": lift,
     "can": can,
     "square": square,
+    "transport": transport,
     "tool_hang": tool_hang,
 }
 

@@ -1,4 +1,4 @@
-"""Compiled frames: chunks of demonstrations in a body's frame, and the frame in which they agree."""
+"""Compiled frames and hands: chunks of demonstrations as they are carried over, and how they agree best."""
 
 from __future__ import annotations
 
@@ -41,39 +41,93 @@ def axes_of(pose, turns, rotation):
 
 
 @jit()
-def carry_chunk(actions, start, n_action_steps, blocks, frame, poses, rotation, offset, scale, chunk):
-    """Writes the normalised chunk that begins at `start`, in a frame, to `chunk` (N_a * D,).
+def onto_held(chunk, n_action_steps, width, position, turned, hand, held, turn):
+    """Turns targets of a hand into those of what it holds, as the reference's `onto_held`.
 
     Args:
-        blocks: (n_blocks, 4) of start, size, turns, moves.
-        frame: (3,) of body, turns, whole; body -1 is the world.
+        chunk: (N_a * D,), encoded actions.
+        width: D.
+        position, turned: where the hand's position and rotation begin in an action.
+        hand, held: (9,), poses of the hand and of what it holds, at the first step.
+        turn: (3, 3), commanded axes as the observed axes see them.
+    """
+    observed, body, axes = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 3))
+    axes_of(hand, True, observed)
+    axes_of(held, True, body)
+    grasp, offset, target, pose = np.zeros((3, 3)), np.zeros(3), np.empty((3, 3)), np.empty(9)
+    for a in range(3):
+        for b in range(3):
+            axes[a, b] = 0.0
+            for c in range(3):
+                axes[a, b] += observed[a, c] * turn[c, b]
+    for a in range(3):
+        for c in range(3):
+            offset[a] += axes[c, a] * (held[c] - hand[c])
+            for b in range(3):
+                grasp[a, b] += axes[c, a] * body[c, b]
+    for t in range(n_action_steps):
+        first, second = t * width + position, t * width + turned
+        for a in range(6):
+            pose[3 + a] = chunk[second + a]
+        axes_of(pose, True, target)
+        for a in range(3):
+            for c in range(3):
+                chunk[first + a] += target[a, c] * offset[c]
+            for b in range(2):
+                total = 0.0
+                for c in range(3):
+                    total += target[a, c] * grasp[c, b]
+                chunk[second + 3 * b + a] = total
+
+
+@jit()
+def carry_chunk(
+    actions, start, n_action_steps, blocks, hands, turns, frames, carry, poses, rotation, offset, scale, chunk
+):
+    """Writes the normalised chunk that begins at `start`, as it is carried over, to `chunk` (N_a * D,).
+
+    Args:
+        blocks: (n_blocks, 5) of start, size, turns, moves, hand.
+        hands: (n_hands, 3) of body, position, rotation.
+        turns: (n_hands, 3, 3), commanded axes as the observed axes see them.
+        frames: (F, 3) of body, turns, whole; body -1 is the world.
+        carry: (n_hands, 2) of frame and body held.
         poses: (bodies, width), at the chunk's first step.
         rotation: (d, d), scratch.
-        offset, scale: (D,)
+        offset, scale: (F, D)
     """
     width, d = actions.shape[1], rotation.shape[0]
     for t in range(n_action_steps):
         for c in range(width):
             chunk[t * width + c] = actions[start + t, c]
-    if frame[0] >= 0:
-        pose = poses[frame[0]]
-        axes_of(pose, frame[1], rotation)
-        for block in range(blocks.shape[0]):
-            first, size, turns, moves = blocks[block]
-            if not turns or size != d:
-                continue
+    for hand in range(hands.shape[0]):
+        held = carry[hand, 1]
+        if held >= 0:
+            body, position, turned = hands[hand]
+            onto_held(chunk, n_action_steps, width, position, turned, poses[body], poses[held], turns[hand])
+    turned_to = -2
+    for block in range(blocks.shape[0]):
+        first, size, turning, moves, hand = blocks[block]
+        f = carry[hand, 0]
+        if turning and size == d and frames[f, 0] >= 0:
+            pose = poses[frames[f, 0]]
+            if turned_to != f:
+                axes_of(pose, frames[f, 1], rotation)
+                turned_to = f
             for t in range(n_action_steps):
-                for b in range(d):
-                    total = 0.0
-                    for a in range(d):
-                        value = actions[start + t, first + a]
-                        if moves:
-                            value -= pose[a]
-                        total += value * rotation[a, b]
-                    chunk[t * width + first + b] = total
-    for t in range(n_action_steps):
-        for c in range(width):
-            chunk[t * width + c] = (chunk[t * width + c] - offset[c]) * scale[c]
+                at = t * width + first
+                x = chunk[at] - pose[0] if moves else chunk[at]
+                y = chunk[at + 1] - pose[1] if moves else chunk[at + 1]
+                if d == 2:
+                    chunk[at] = x * rotation[0, 0] + y * rotation[1, 0]
+                    chunk[at + 1] = x * rotation[0, 1] + y * rotation[1, 1]
+                else:
+                    z = chunk[at + 2] - pose[2] if moves else chunk[at + 2]
+                    for b in range(3):
+                        chunk[at + b] = x * rotation[0, b] + y * rotation[1, b] + z * rotation[2, b]
+        for t in range(n_action_steps):
+            for c in range(first, first + size):
+                chunk[t * width + c] = (chunk[t * width + c] - offset[f, c]) * scale[f, c]
 
 
 @jit()
@@ -107,13 +161,51 @@ def find_voters(rows, squared, row_episodes, voters):
 
 
 @jit()
-def choose_frame(
-    rows, squared, actions, starts, row_episodes, poses, n_action_steps, blocks, frames, offset, scale, weight, rotation
+def find_held(rows, voters, count, held, hand):
+    """The body that more than half of the voters hold in a hand; -1 if there is none."""
+    for v in range(count):
+        body, votes = held[rows[voters[v]], hand], 0
+        for u in range(count):
+            if held[rows[voters[u]], hand] == body:
+                votes += 1
+        if 2 * votes > count:
+            return body
+    return -1
+
+
+@jit()
+def choose_carry(
+    rows,
+    squared,
+    actions,
+    starts,
+    row_episodes,
+    poses,
+    held,
+    n_action_steps,
+    blocks,
+    frames,
+    hands,
+    turns,
+    offset,
+    scale,
+    weight,
+    rotation,
+    carry,
 ):
-    """The frame in which the voters' chunks have the smallest `disagreement`; of equals the first."""
+    """Fills `carry` (n_hands, 2): what each hand holds, and the frame in which the voters' chunks agree best."""
     n_frames, width = offset.shape
-    if n_frames == 1:
-        return 0
+    n_hands = hands.shape[0]
+    world = 0
+    for f in range(n_frames - 1, -1, -1):
+        if frames[f, 0] < 0:
+            world = f
+    holding = False
+    for h in range(n_hands):
+        carry[h, 0], carry[h, 1] = world, -1
+        holding = holding or (hands[h, 0] >= 0 and hands[h, 1] >= 0 and hands[h, 2] >= 0)
+    if n_frames == 1 and not holding:
+        return
     voters = np.empty(N_AGREEING, np.int64)
     count = find_voters(rows, squared, row_episodes, voters)
     mean_squared = 0.0
@@ -126,33 +218,47 @@ def choose_frame(
         weights[v] = math.exp(-0.5 * squared[voters[v]] / mean_squared)
         total += weights[v]
     chunks = np.empty((count, n_action_steps * width))
-    best, least = 0, np.inf
-    for f in range(n_frames):
-        for v in range(count):
-            row = rows[voters[v]]
-            carry_chunk(
-                actions,
-                starts[row],
-                n_action_steps,
-                blocks,
-                frames[f],
-                poses[row],
-                rotation,
-                offset[f],
-                scale[f],
-                chunks[v],
-            )
-        variance = 0.0
-        for c in range(chunks.shape[1]):
-            mean = 0.0
+    for h in range(n_hands):
+        carry[h, 1] = find_held(rows, voters, count, held, h)
+        best, least = carry[h, 0], np.inf
+        for f in range(n_frames):
+            if frames[f, 0] >= 0 and frames[f, 0] == carry[h, 1]:
+                continue
+            carry[h, 0] = f
             for v in range(count):
-                mean += weights[v] / total * chunks[v, c]
-            share = weight[c % width] / (scale[f, c % width] * scale[f, c % width])
-            for v in range(count):
-                deviation = chunks[v, c] - mean
-                variance += share * weights[v] / total * deviation * deviation
-        if not frames[f, 2]:
-            variance *= CLEARLY
-        if variance < least * (1.0 - 1e-9) - 1e-12:
-            best, least = f, variance
-    return best
+                row = rows[voters[v]]
+                carry_chunk(
+                    actions,
+                    starts[row],
+                    n_action_steps,
+                    blocks,
+                    hands,
+                    turns,
+                    frames,
+                    carry,
+                    poses[row],
+                    rotation,
+                    offset,
+                    scale,
+                    chunks[v],
+                )
+            variance = 0.0
+            for block in range(blocks.shape[0]):
+                if blocks[block, 4] != h:
+                    continue
+                for c in range(blocks[block, 0], blocks[block, 0] + blocks[block, 1]):
+                    share = weight[c] / (scale[f, c] * scale[f, c])
+                    if share == 0.0:
+                        continue
+                    for t in range(n_action_steps):
+                        mean = 0.0
+                        for v in range(count):
+                            mean += weights[v] / total * chunks[v, t * width + c]
+                        for v in range(count):
+                            deviation = chunks[v, t * width + c] - mean
+                            variance += share * weights[v] / total * deviation * deviation
+            if not frames[f, 2]:
+                variance *= CLEARLY
+            if variance < least * (1.0 - 1e-9) - 1e-12:
+                best, least = f, variance
+        carry[h, 0] = best

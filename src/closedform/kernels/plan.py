@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from closedform.kernels.carry import carry_chunk, choose_frame
+from closedform.kernels.carry import carry_chunk, choose_carry
 from closedform.kernels.diffuse import diffuse
 from closedform.kernels.jit import jit
 from closedform.kernels.search import dot, metric_distances, retrieve
@@ -44,9 +44,12 @@ def plan_batch(
     starts,
     row_episodes,
     poses,
+    held,
     n_action_steps,
     blocks,
     frames,
+    hands,
+    turns,
     dimension,
     offset,
     scale,
@@ -57,7 +60,7 @@ def plan_batch(
     fresh,
     cut,
     chunks,
-    chosen,
+    carries,
     distances,
     rows,
     shares,
@@ -72,16 +75,16 @@ def plan_batch(
         penalty: (N,) added to squared distances, or (0,).
         goal_weight: of the goal, which is the store's.
         precision: 1 / (2 h^2).
-        actions, starts, row_episodes, poses, n_action_steps: the store's.
-        blocks, frames, dimension: as for `carry_chunk`; frames is (F, 3).
+        actions, starts, row_episodes, poses, held, n_action_steps: the store's.
+        blocks, frames, hands, turns, dimension: as for `carry_chunk`.
         offset, scale: (F, D); weight: (D,)
         steps: (S, 5); see `diffuse`.
         noise: (B, n, N_a * D); perturbations: (B, M, N_a * D); fresh: (B, S, n, N_a * D) or (B, 0, n, 0).
         cut: nats; see `diffuse`.
 
     Fills:
-        chunks: (B, n, N_a * D), normalised, in the frame chosen.
-        chosen: (B,), the frame.
+        chunks: (B, n, N_a * D), normalised, as they are carried over.
+        carries: (B, n_hands, 2), how: the frame and the body held of each hand.
         distances: (B,), to the nearest neighbour; not a number where there was none that could be measured.
         rows, shares: (B, k) and (B, n, k), the neighbours (-1 beyond the last) and their weights in each chunk,
             or (B, 0) and (B, n, 0).
@@ -109,22 +112,25 @@ def plan_batch(
         if not distances[b] < np.inf:  # also if it is not a number
             distances[b] = np.nan
             continue
-        frame = choose_frame(
+        choose_carry(
             neighbours,
             squared,
             actions,
             starts,
             row_episodes,
             poses,
+            held,
             n_action_steps,
             blocks,
             frames,
+            hands,
+            turns,
             offset,
             scale,
             weight,
             rotation,
+            carries[b],
         )
-        chosen[b] = frame
         log_weights = np.empty(n_neighbours)
         largest = -np.inf
         for i in range(n_neighbours):
@@ -163,11 +169,14 @@ def plan_batch(
                                 starts[row],
                                 n_action_steps,
                                 blocks,
-                                frames[frame],
+                                hands,
+                                turns,
+                                frames,
+                                carries[b],
                                 poses[row],
                                 rotation,
-                                offset[frame],
-                                scale[frame],
+                                offset,
+                                scale,
                                 neighbour_chunks[i],
                             )
                     filled = reach[0]

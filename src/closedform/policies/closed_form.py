@@ -45,12 +45,19 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         *,
         seed: Seed = None,
         frame: str | None = None,
+        carry: np.ndarray | None = None,
         penalty: Callable[[Store], np.ndarray] | None = None,
     ) -> ClosedForm:
-        """The closed-form denoiser for one observation, on normalised chunks in a frame (by default the best one).
+        """The closed-form denoiser for one observation, on normalised chunks.
 
-        It is what `diffusion.sampler` runs, for pictures of the sampling and for editing other policies. The penalty is
-        that of `plan_with_store`.
+        It is what `diffusion.sampler` runs, for pictures of the sampling and for editing other policies.
+
+        Args:
+            observation: (D_o,) or a window (N_o, D_o).
+            seed: of the perturbations.
+            frame: the name of a frame for all hands; by default each has the best one.
+            carry: instead, how a plan carried its demonstrations over.
+            penalty: that of `plan_with_store`.
         """
         store = self._store
         windows = self._windows(real_array(observation, "an observation")[None])
@@ -59,7 +66,9 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             names = [f.name for f in store.spec.selected_frames]
             if frame not in names:
                 raise DataError(f"no frame {frame!r}: this policy uses {', '.join(names)}")
-            near = replace(near, frame=names.index(frame))
+            carry = np.array([(names.index(frame), -1)] * len(store.spec.hands))
+        if carry is not None:
+            near = replace(near, carry=carry)
         perturbations = self._perturbations(generator(seed), store)
         return self._denoiser(store, near, np.empty(0) if penalty is None else penalty(store), perturbations)
 
@@ -84,7 +93,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         """One observation after the other through `diffusion/`."""
         sampler, process = SAMPLERS[self.config.sampler], self.config.make_process()
         k, size = self._n_neighbors(store), self._chunk_size(store)
-        made = _empty(len(queries), n_samples, size, k)
+        made = _empty(len(queries), n_samples, size, k, len(store.spec.hands))
         for b, query in enumerate(queries):
             near = self._neighbourhood(store, query)
             noise = rng.standard_normal((n_samples, size))
@@ -95,7 +104,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             made.chunks[b] = sampler(
                 denoiser, process, noise, n_steps=self.config.n_diffusion_steps, callback=keep_last, **extra
             )
-            made.frames[b], made.distances[b] = near.frame, near.distance
+            made.carries[b], made.distances[b] = near.carry, near.distance
             made.rows[b, : len(near.rows)] = near.rows
             made.weights[b, :, : len(near.rows)] = denoiser.weights(last[0].sample, last[0].time)
         return made
@@ -114,7 +123,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
 
         config, spec, size = self.config, store.spec, self._chunk_size(store)
         k = self._n_neighbors(store)
-        made = _empty(len(queries), n_samples, size, k if explain else 0)
+        made = _empty(len(queries), n_samples, size, k if explain else 0, len(spec.hands))
         steps = self._steps
         n_fresh = len(steps) - 1 if config.sampler == "ddpm" else 0  # the last step adds none
         noise = np.empty((len(queries), n_samples, size))
@@ -133,7 +142,6 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 found[b, : len(rows)] = rows
         dropped = config.pruning_error * HEADROOM
         cut = math.log(k / dropped) if dropped else math.inf
-        blocks, frames = spec.tables
 
         def run(part: slice) -> None:
             plan_batch(
@@ -152,9 +160,10 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 store.starts,
                 store.row_episodes,
                 store.poses,
+                store.held,
                 config.n_action_steps,
-                blocks,
-                frames,
+                *spec.tables,
+                store.carrier.turns,
                 spec.body_poses.dimension,
                 store.scaling.offset,
                 store.scaling.scale,
@@ -165,7 +174,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 fresh[part],
                 cut,
                 made.chunks[part],
-                made.frames[part],
+                made.carries[part],
                 made.distances[part],
                 made.rows[part],
                 made.weights[part],
@@ -197,7 +206,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         squared = near.penalised(store, penalty, self.config.goal_weight)
         return ClosedForm(
             process=self.config.make_process(),
-            actions=store.normalised_chunks(near.rows, near.frame),
+            actions=store.normalised_chunks(near.rows, near.carry),
             log_weights=-(squared - squared.min()) / (2 * self._bandwidth(store.feature_scale) ** 2),
             perturbations=perturbations,
         )
@@ -216,10 +225,10 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         return self.config.tau * rng.standard_normal((self.config.n_perturbations, self._chunk_size(store)))
 
 
-def _empty(n_plans: int, n_samples: int, size: int, k: int) -> Generated:
+def _empty(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Generated:
     return Generated(
         chunks=np.empty((n_plans, n_samples, size)),
-        frames=np.empty(n_plans, np.int64),
+        carries=np.empty((n_plans, n_hands, 2), np.int64),
         distances=np.empty(n_plans),
         rows=np.full((n_plans, k), -1),
         weights=np.zeros((n_plans, n_samples, k)),

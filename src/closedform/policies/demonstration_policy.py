@@ -23,7 +23,6 @@ from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, generator
 from closedform.retrieval.feature_map import make_feature_map
-from closedform.retrieval.frame import frame_axes, out_of_frame
 from closedform.retrieval.store import Store, StoreSpec
 
 DEFAULT_NEIGHBORS = 2000
@@ -37,15 +36,15 @@ class Generated:
     """What a policy made for B observations with n samples each, before it is brought into the robot's units.
 
     Attributes:
-        chunks: (B, n, N_a * D), normalised, in the frame.
-        frames: (B,), index of the frame of each observation.
+        chunks: (B, n, N_a * D), normalised, as they are carried over.
+        carries: (B, hands, 2), how that is; see `Carrier`.
         distances: (B,), to the nearest demonstration.
         rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) where they were not asked for.
         weights: (B, n, k), of those rows; or (B, n, 0).
     """
 
     chunks: np.ndarray
-    frames: np.ndarray
+    carries: np.ndarray
     distances: np.ndarray
     rows: np.ndarray
     weights: np.ndarray
@@ -248,7 +247,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
         rows, weights = made.rows[0, used], weights[used]
         plan = Plan(
             actions=self._to_robot(store, windows, made)[0, 0],
-            frame=store.spec.selected_frames[made.frames[0]].name,
+            frame=" / ".join(store.spec.selected_frames[frame].name for frame, _ in made.carries[0]),
+            carry=made.carries[0],
             episodes=store.episode_ids[store.row_episodes[rows]],
             steps=store.row_steps[rows],
             weights=weights / weights.sum(),
@@ -298,16 +298,14 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def _to_robot(self, store: Store, windows: np.ndarray, made: Generated) -> np.ndarray:
         """Brings normalised chunks into the robot's units. -> (B, n, N_a, D_a)."""
-        spec, scaling = store.spec, store.scaling
+        spec = store.spec
         size, n_samples, _ = made.chunks.shape
-        chunks = made.chunks.reshape(size, n_samples * self.config.n_action_steps, spec.encoding.width)
-        encoded = chunks / scaling.scale[made.frames, None] + scaling.offset[made.frames, None]
-        for index in set(made.frames.tolist()):
-            frame = spec.selected_frames[index]
-            if frame.body >= 0:
-                chosen = made.frames == index
-                axes = frame_axes(frame, spec.body_poses(windows[chosen, -1]), spec.body_poses.dimension)
-                encoded[chosen] = out_of_frame(encoded[chosen], spec.encoding.blocks, *axes)
+        encoded = made.chunks.reshape(size, n_samples * self.config.n_action_steps, spec.encoding.width).copy()
+        for carry in np.unique(made.carries, axis=0):
+            chosen = (made.carries == carry).all((1, 2))
+            offset, scale = store.normalisation(carry)
+            poses = spec.body_poses(windows[chosen, -1])
+            encoded[chosen] = store.carrier.out_of(encoded[chosen] / scale + offset, poses, carry)
         actions = spec.encoding.decode(encoded).reshape(size, n_samples, self.config.n_action_steps, -1)
         for kind, columns, low, high in store.bounded_actions:
             values = actions[..., columns]

@@ -29,21 +29,21 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
         *,
         explain: bool,
     ) -> Generated:
-        chunks, frames, distances, rows, weights = [], [], [], [], []
+        chunks, carries, distances, rows, weights = [], [], [], [], []
         k = self._n_neighbors(store)
         for query in store.features_of(windows):
             near = find_neighbourhood(store, query, k, self.config.metric)
             share = self._weigh(near.penalised(store, penalty, self.config.goal_weight), len(query))
             used = np.flatnonzero(share)
-            chunks.append(share[used] @ store.normalised_chunks(near.rows[used], near.frame))
-            frames.append(near.frame)
+            chunks.append(share[used] @ store.normalised_chunks(near.rows[used], near.carry))
+            carries.append(near.carry)
             distances.append(near.distance)
             missing = k - len(near.rows)
             rows.append(np.pad(near.rows, (0, missing), constant_values=-1))
             weights.append(np.pad(share, (0, missing)))
         return Generated(
             chunks=np.repeat(np.array(chunks)[:, None], n_samples, axis=1),
-            frames=np.array(frames),
+            carries=np.array(carries),
             distances=np.array(distances),
             rows=np.array(rows),
             weights=np.repeat(np.array(weights)[:, None], n_samples, axis=1),

@@ -21,13 +21,13 @@ class Neighbourhood:
         query: (D_z,)
         rows: (k,), rows of the store, ascending.
         squared_distances: (k,), in the metric.
-        frame: index of the frame in which the nearest ones agree best.
+        carry: (hands, 2), the frame in which the nearest ones agree best and the body that is held.
     """
 
     query: np.ndarray
     rows: np.ndarray
     squared_distances: np.ndarray
-    frame: int
+    carry: np.ndarray
 
     def penalised(self, store: Store, penalty: np.ndarray, goal_weight: float) -> np.ndarray:
         """(k,), squared distances with what loop memory and goal add; `penalty` is (n_windows,) or empty."""
@@ -44,7 +44,7 @@ class Neighbourhood:
 
 
 def find_neighbourhood(store: Store, query: np.ndarray, k: int, metric: str) -> Neighbourhood:
-    """Finds the k nearest rows (Euclidean), measures them in the metric and chooses the frame."""
+    """Finds the k nearest rows (Euclidean), measures them in the metric and chooses how to carry them over."""
     if kernels.enabled() and isinstance(store.index, ExactIndex):
         from closedform.kernels.search import retrieve
 
@@ -56,19 +56,36 @@ def find_neighbourhood(store: Store, query: np.ndarray, k: int, metric: str) -> 
         if not factor.size:
             factor = covariance_factor(features, store.spec.regularization)
         squared = squared_distances(features, query, factor)
-    return Neighbourhood(query, rows, squared, choose_frame(store, rows, squared))
+    return Neighbourhood(query, rows, squared, choose_carry(store, rows, squared))
 
 
-def choose_frame(store: Store, rows: np.ndarray, squared: np.ndarray) -> int:
-    """The frame in which the nearest neighbours' chunks vary least; of equals the first."""
-    n_frames = len(store.spec.selected_frames)
-    if n_frames == 1:
-        return 0
+def choose_carry(store: Store, rows: np.ndarray, squared: np.ndarray) -> np.ndarray:
+    """For each hand what it holds and the frame in which the nearest neighbours' chunks vary least; (hands, 2).
+
+    What a hand holds moves with it, so that its frame is left out; instead, the targets are those of what it holds.
+    Of frames that are equally good it is the first.
+    """
+    spec = store.spec
+    if len(spec.selected_frames) == 1 and not any(hand.holds for hand in spec.hands):
+        return np.array([(0, -1)] * len(spec.hands))
     voting = voters(squared, store.row_episodes[rows])
-    best, least = 0, np.inf
-    for frame in range(n_frames):
-        chunks = store.chunks(rows[voting], frame) * np.sqrt(store.scaling.weight)
-        variance = disagreement(chunks.reshape(len(voting), -1), squared[voting], store.spec.selected_frames[frame])
-        if variance < least * (1 - 1e-9) - 1e-12:
-            best, least = frame, variance
-    return best
+    carry = store.as_recorded
+    for h, hand in enumerate(spec.hands):
+        carry[h, 1] = majority(store.held[rows[voting], h])
+        least = np.inf
+        for f, frame in enumerate(spec.selected_frames):
+            if frame.body >= 0 and frame.body == carry[h, 1]:
+                continue
+            tried = carry.copy()
+            tried[h, 0] = f
+            chunks = (store.chunks(rows[voting], tried) * np.sqrt(store.scaling.weight))[..., hand.columns]
+            variance = disagreement(chunks.reshape(len(voting), -1), squared[voting], frame)
+            if variance < least * (1 - 1e-9) - 1e-12:
+                carry[h, 0], least = f, variance
+    return carry
+
+
+def majority(held: np.ndarray) -> int:
+    """The body that more than half of some demonstrations hold; -1 if there is none."""
+    bodies, counts = np.unique(held, return_counts=True)
+    return int(bodies[np.argmax(counts)]) if 2 * counts.max() > len(held) else -1

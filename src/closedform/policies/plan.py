@@ -16,12 +16,14 @@ class Plan:
 
     Attributes:
         actions: (N_a, D_a), in the robot's units.
-        frame: the frame that the demonstrations were carried over in: `"world"`, a body, or `"body.position"`.
+        frame: the frame that the demonstrations were carried over in: `"world"`, a body, or `"body.position"`; of two
+            hands both, as in `"lid / trash"`.
         episodes: (m,), ids of the demonstrations' episodes, those with most weight first.
         steps: (m,), the step at which each demonstrated chunk begins.
         weights: (m,), sums to one where no network has a share.
         distance: how far the nearest demonstrated observation was, in units of the metric.
         neural_share: how much of the chunk is a network's; the weights sum to the rest.
+        carry: (hands, 2), frame and body held of each hand, as the store numbers them.
     """
 
     actions: np.ndarray
@@ -31,6 +33,7 @@ class Plan:
     weights: np.ndarray
     distance: float
     neural_share: float = 0.0
+    carry: np.ndarray | None = None
 
     @property
     def n_effective(self) -> float:

@@ -18,6 +18,7 @@ from closedform.retrieval.faiss_index import FaissIndex
 from closedform.retrieval.feature_map import FeatureMap
 from closedform.retrieval.frame import BodyPoses, Frame, frame_axes, into_frame
 from closedform.retrieval.goal import Goal, find_goal
+from closedform.retrieval.hand import Carrier, Hand, hands_of, held_bodies, nearest_rotation, turn_sum
 from closedform.retrieval.index import ExactIndex, Index
 from closedform.retrieval.metric import covariance_factor
 from closedform.retrieval.statistics import Statistics, half_ranges
@@ -62,12 +63,24 @@ class StoreSpec:
         return self.body_poses.select(self.frames)
 
     @cached_property
-    def tables(self) -> tuple[np.ndarray, np.ndarray]:
-        """Blocks and frames as the kernels read them: (blocks, 4) of start, size, turns, moves; (frames, 3)."""
-        blocks = [(block.start, block.size, block.turns, block.moves) for block in self.encoding.blocks]
-        return np.array(blocks, np.int64), np.array(
-            [(f.body, f.turns, f.whole) for f in self.selected_frames], np.int64
-        )
+    def hands(self) -> tuple[Hand, ...]:
+        """The hands that actions command; the paper's do not know what they hold."""
+        return hands_of(self.encoding, self.body_poses, holding=self.frames == "auto")
+
+    @cached_property
+    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Blocks, frames and hands as the kernels read them.
+
+        (blocks, 5) of start, size, turns, moves and hand; (frames, 3) of body, turns and whole; (hands, 3) of body,
+        position and rotation.
+        """
+        blocks = [
+            (b.start, b.size, b.turns, b.moves, next(i for i, hand in enumerate(self.hands) if b.start in hand.columns))
+            for b in self.encoding.blocks
+        ]
+        frames = [(f.body, f.turns, f.whole) for f in self.selected_frames]
+        hands = [(hand.body, hand.position, hand.rotation) for hand in self.hands]
+        return np.array(blocks, np.int64), np.array(frames, np.int64), np.array(hands, np.int64)
 
 
 class ActionScaling(NamedTuple):
@@ -93,6 +106,8 @@ class _Rows(NamedTuple):
     actions: np.ndarray
     steps: np.ndarray
     poses: np.ndarray
+    held: np.ndarray
+    turn_sums: np.ndarray
     feature_statistics: Statistics
     action_statistics: Statistics
 
@@ -115,6 +130,8 @@ class Store:
         row_episodes: (n,), index into `episodes`.
         row_steps: (n,), the step at which the window acts first.
         poses: (n, bodies, pose width), of the last observation of each window.
+        held: (n, hands), which of these bodies each hand holds then; -1 for none.
+        turn_sums: (E, hands, 3, 3), of each episode; see `turn_sum`.
         feature_offset, feature_scale: (D_z,)
         scaling: of actions.
     """
@@ -130,6 +147,8 @@ class Store:
     row_episodes: np.ndarray
     row_steps: np.ndarray
     poses: np.ndarray
+    held: np.ndarray
+    turn_sums: np.ndarray
     feature_statistics: Statistics
     action_statistics: Statistics
     feature_offset: np.ndarray
@@ -156,6 +175,8 @@ class Store:
             row_episodes=np.repeat(np.arange(len(episodes)), rows.counts),
             row_steps=rows.steps,
             poses=rows.poses,
+            held=rows.held,
+            turn_sums=rows.turn_sums,
             feature_statistics=rows.feature_statistics,
             action_statistics=rows.action_statistics,
             feature_offset=offset,
@@ -209,6 +230,8 @@ class Store:
             row_episodes=np.concatenate([self.row_episodes, np.full(len(rows.steps), len(self.episodes))]),
             row_steps=np.concatenate([self.row_steps, rows.steps]),
             poses=np.concatenate([self.poses, rows.poses]),
+            held=np.concatenate([self.held, rows.held]),
+            turn_sums=np.concatenate([self.turn_sums, rows.turn_sums]),
             feature_statistics=feature_statistics,
             action_statistics=action_statistics,
             scaling=scaling,
@@ -245,6 +268,8 @@ class Store:
             row_episodes=np.repeat(np.arange(len(episodes)), counts),
             row_steps=steps,
             poses=self.poses[kept_rows],
+            held=self.held[kept_rows],
+            turn_sums=self.turn_sums[keep],
             feature_statistics=feature_statistics,
             action_statistics=action_statistics,
             scaling=_action_scaling(self.spec, action_statistics),
@@ -264,17 +289,36 @@ class Store:
         """The features of observation windows. (n, N_o, D_o) -> (n, D_z)."""
         return (self.spec.feature_map.lift(windows) - self.feature_offset) * self.feature_scale
 
-    def chunks(self, rows: np.ndarray, frame: int) -> np.ndarray:
-        """The encoded chunks of some rows in a frame. (m,) -> (m, N_a, D)."""
+    @cached_property
+    def carrier(self) -> Carrier:
+        """What carries chunks over."""
         spec = self.spec
-        encoded = self.actions[self.starts[rows, None] + np.arange(spec.n_action_steps)]
-        axes = frame_axes(spec.selected_frames[frame], self.poses[rows], spec.body_poses.dimension)
-        return into_frame(encoded, spec.encoding.blocks, *axes)
+        turns = np.array([nearest_rotation(turn) for turn in self.turn_sums.sum(0)])
+        return Carrier(spec.encoding, spec.body_poses.dimension, spec.selected_frames, spec.hands, turns)
 
-    def normalised_chunks(self, rows: np.ndarray, frame: int) -> np.ndarray:
+    def chunks(self, rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
+        """The encoded chunks of some rows as they are carried over, see `Carrier`. (m,), (hands, 2) -> (m, N_a, D)."""
+        encoded = self.actions[self.starts[rows, None] + np.arange(self.spec.n_action_steps)]
+        return self.carrier.into(encoded, self.poses[rows], carry)
+
+    def normalised_chunks(self, rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
         """The same as diffusion sees them, (m, N_a * D)."""
-        chunks = (self.chunks(rows, frame) - self.scaling.offset[frame]) * self.scaling.scale[frame]
-        return chunks.reshape(len(rows), -1)
+        offset, scale = self.normalisation(carry)
+        return ((self.chunks(rows, carry) - offset) * scale).reshape(len(rows), -1)
+
+    def normalisation(self, carry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Offset and scale (D,) of encoded actions that are carried over."""
+        offset, scale = (np.empty(self.spec.encoding.width) for _ in range(2))
+        for hand, (frame, _) in zip(self.spec.hands, carry, strict=True):
+            offset[hand.columns] = self.scaling.offset[frame, hand.columns]
+            scale[hand.columns] = self.scaling.scale[frame, hand.columns]
+        return offset, scale
+
+    @property
+    def as_recorded(self) -> np.ndarray:
+        """(hands, 2), carrying nothing over: each hand in the world, or in the first frame where that is not one."""
+        world = next((i for i, frame in enumerate(self.spec.selected_frames) if frame.body < 0), 0)
+        return np.array([(world, -1)] * len(self.spec.hands))
 
 
 def _check_binary(store: Store) -> Store:
@@ -306,6 +350,8 @@ def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
     windows = np.concatenate([piece.observations for piece in pieces])
     lifted = spec.feature_map.lift(windows) if len(windows) else np.zeros((0, 1))
     actions = spec.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
+    poses = [spec.body_poses(episode.observations) for episode in episodes]
+    held = [_held(spec, of)[piece.steps] for of, piece in zip(poses, pieces, strict=True)]
     return _Rows(
         lengths=lengths,
         counts=counts,
@@ -313,9 +359,24 @@ def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
         actions=actions,
         steps=np.concatenate([piece.steps for piece in pieces]),
         poses=spec.body_poses(windows[:, -1]),
+        held=np.concatenate(held),
+        turn_sums=np.array([_turn_sums(spec, *pair) for pair in zip(episodes, poses, strict=True)]),
         feature_statistics=Statistics.of(lifted, counts),
         action_statistics=_action_statistics(spec, episodes),
     )
+
+
+def _held(spec: StoreSpec, poses: np.ndarray) -> np.ndarray:
+    """(T, hands), the body that each hand holds at the steps of an episode."""
+    commanded = spec.action_layout.bodies
+    others = [index for index, (name, *_) in enumerate(spec.body_poses.bodies) if name not in commanded]
+    n_back = max(spec.n_action_steps // 4, 1)
+    return np.stack([held_bodies(hand, poses, others, n_back) for hand in spec.hands], axis=1)
+
+
+def _turn_sums(spec: StoreSpec, episode: Episode, poses: np.ndarray) -> np.ndarray:
+    encoded = spec.encoding.encode(episode.actions) if any(hand.holds for hand in spec.hands) else np.empty((0, 0))
+    return np.array([turn_sum(hand, encoded, poses) for hand in spec.hands])
 
 
 def _action_statistics(spec: StoreSpec, episodes: Sequence[Episode]) -> Statistics:

@@ -1,0 +1,193 @@
+"""Hands: the parts of an action that are carried over together, and what each of them holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from closedform.demos.encoding import Encoding, rotation_matrix, two_columns
+from closedform.demos.layout import ROTATIONS, SPATIAL_ROTATIONS
+from closedform.retrieval.frame import BodyPoses, Frame, frame_axes, into_frame, out_of_frame
+
+CARRIED = 0.1  # of the spread of a hand's path, by which a body must have moved to be called held
+TOGETHER = 0.15  # of that motion, by which it may have moved as the hand sees it
+APART = 0.02  # of the spread, by which it moves in a step as the hand sees it when it is let go
+
+
+@dataclass(frozen=True)
+class Hand:
+    """A body that actions command, or all of an action if they command none.
+
+    Attributes:
+        name: of the body.
+        columns: (c,), its numbers in an encoded action.
+        body: which of `BodyPoses` it is observed as; -1 if it is not.
+        position, rotation: where its position and its rotation begin in an encoded action; -1 if it has none.
+    """
+
+    name: str | None
+    columns: np.ndarray
+    body: int
+    position: int
+    rotation: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether what it holds can be told: its pose is observed, and commanded."""
+        return self.body >= 0 and self.position >= 0 and self.rotation >= 0
+
+
+def hands_of(encoding: Encoding, poses: BodyPoses, *, holding: bool) -> tuple[Hand, ...]:
+    """The hands that actions command; numbers that belong to no body go with the first.
+
+    Args:
+        encoding: of actions.
+        poses: of the bodies observed.
+        holding: whether it matters what they hold.
+    """
+    entries = encoding.slices()
+    turning = ("position", "vector", *ROTATIONS)
+    names = list(dict.fromkeys(e.body for e, _ in entries if e.body is not None and e.kind in turning)) or [None]
+    observed = [name for name, *_ in poses.bodies] if holding and poses.dimension == 3 else []
+    hands = []
+    for name in names:
+        own = [(e, c) for e, c in entries if e.body == name or (name == names[0] and e.body not in names)]
+        named = [(e, c) for e, c in own if e.body == name and name is not None]
+        position = next((c.start for e, c in named if e.kind == "position" and e.size == 3), -1)
+        rotation = next((c.start for e, c in named if e.kind in SPATIAL_ROTATIONS), -1)
+        turns = name in observed and poses.bodies[observed.index(name)][2] is not None
+        hands.append(
+            Hand(
+                name=name,
+                columns=np.concatenate([np.arange(c.start, c.stop) for _, c in own]),
+                body=observed.index(name) if turns else -1,
+                position=position,
+                rotation=rotation,
+            )
+        )
+    return tuple(hands)
+
+
+def turn_sum(hand: Hand, encoded: np.ndarray, poses: np.ndarray) -> np.ndarray:
+    """The sum (3, 3) over steps of a hand's commanded axes as its observed axes see them.
+
+    Commanded and observed rotations need not be of one convention: robosuite's differ by a quarter turn. The hand
+    follows its commands, so that the rotation nearest to this sum is that difference.
+    """
+    if not hand.holds or not len(encoded):
+        return np.zeros((3, 3))
+    commanded = rotation_matrix(encoded[:, hand.rotation : hand.rotation + 6])
+    return np.einsum("tji,tjk->ik", rotation_matrix(poses[:, hand.body, 3:]), commanded)
+
+
+def nearest_rotation(matrix: np.ndarray) -> np.ndarray:
+    """The rotation nearest to a matrix (3, 3); none at all where there is nothing to go by."""
+    left, size, right = np.linalg.svd(matrix)
+    if size[1] <= 1e-9:
+        return np.eye(3)
+    return left @ np.diag([1.0, 1.0, np.linalg.det(left @ right)]) @ right
+
+
+def held_bodies(hand: Hand, poses: np.ndarray, others: list[int], n_back: int) -> np.ndarray:
+    """Which body a hand holds at each step of an episode. (T, bodies, 9) -> (T,), -1 for none.
+
+    A body is held once it has moved along with the hand, and until it moves as the hand sees it.
+
+    Args:
+        hand: the hand.
+        poses: of all bodies.
+        others: bodies that are no hands.
+        n_back: steps over which a motion is judged.
+    """
+    held = np.full(len(poses), -1)
+    if not hand.holds or len(poses) < 2:
+        return held
+    steps = np.arange(len(poses))
+    before = np.maximum(steps - n_back, 0)
+    path = poses[:, hand.body, :3]
+    spread = np.sqrt(path.var(0).sum())
+    for body in others:
+        place, axes = poses[:, body, :3], rotation_matrix(poses[:, body, 3:])
+        seen = np.einsum("tji,tj->ti", axes, path - place)  # the hand as the body sees it
+        moved = np.linalg.norm(place - place[before], axis=1)
+        together = (moved > CARRIED * spread) & (np.linalg.norm(seen - seen[before], axis=1) < TOGETHER * moved)
+        apart = np.linalg.norm(np.diff(seen, axis=0, prepend=seen[:1]), axis=1) > APART * spread
+        last_together = np.maximum.accumulate(np.where(together, steps, -1))
+        last_apart = np.maximum.accumulate(np.where(apart, steps, -1))
+        held[(last_together >= 0) & (last_together >= last_apart)] = body
+    return held
+
+
+def onto_held(
+    encoded: np.ndarray, hand: Hand, held: int, turn: np.ndarray, poses: np.ndarray, *, back: bool = False
+) -> np.ndarray:
+    """Targets of a hand as targets of what it holds, or `back`; the grasp is the one in `poses`, and it is rigid.
+
+    Args:
+        encoded: (n, T, D), actions.
+        hand: whose columns change.
+        held: the body.
+        turn: (3, 3), commanded axes as the observed axes see them.
+        poses: (n, bodies, 9), at the first step.
+    """
+    result = encoded.copy()
+    axes = rotation_matrix(poses[:, hand.body, 3:]) @ turn
+    position = slice(hand.position, hand.position + 3)
+    rotation = slice(hand.rotation, hand.rotation + 6)
+    offset = np.einsum("nji,nj->ni", axes, poses[:, held, :3] - poses[:, hand.body, :3])
+    grasp = np.swapaxes(axes, -1, -2) @ rotation_matrix(poses[:, held, 3:])
+    targets = rotation_matrix(encoded[..., rotation])
+    if back:
+        targets = targets @ np.swapaxes(grasp, -1, -2)[:, None]
+        result[..., position] -= np.einsum("ntij,nj->nti", targets, offset)
+    else:
+        result[..., position] += np.einsum("ntij,nj->nti", targets, offset)
+        targets = targets @ grasp[:, None]
+    result[..., rotation] = two_columns(targets)
+    return result
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """Carries chunks over from where they were demonstrated to where they are needed.
+
+    Attributes:
+        encoding: of actions.
+        dimension: 2 or 3.
+        frames: those to choose from.
+        hands: each carried over by itself.
+        turns: (hands, 3, 3), see `turn_sum`.
+    """
+
+    encoding: Encoding
+    dimension: int
+    frames: tuple[Frame, ...]
+    hands: tuple[Hand, ...]
+    turns: np.ndarray
+
+    def into(self, encoded: np.ndarray, poses: np.ndarray, carry: np.ndarray) -> np.ndarray:
+        """Expresses each hand's targets in its frame, as those of what it holds.
+
+        Args:
+            encoded: (n, T, D)
+            poses: (n, bodies, width), at the first step.
+            carry: (hands, 2), the frame and the body held, -1 for none.
+        """
+        result = encoded.copy()
+        for hand, turn, (frame, held) in zip(self.hands, self.turns, carry, strict=True):
+            chunks = encoded if held < 0 else onto_held(encoded, hand, held, turn, poses)
+            axes = frame_axes(self.frames[frame], poses, self.dimension)
+            result[..., hand.columns] = into_frame(chunks, self.encoding.blocks, *axes)[..., hand.columns]
+        return result
+
+    def out_of(self, encoded: np.ndarray, poses: np.ndarray, carry: np.ndarray) -> np.ndarray:
+        """The inverse of `into`."""
+        result = encoded.copy()
+        for hand, turn, (frame, held) in zip(self.hands, self.turns, carry, strict=True):
+            axes = frame_axes(self.frames[frame], poses, self.dimension)
+            chunks = out_of_frame(encoded, self.encoding.blocks, *axes)
+            if held >= 0:
+                chunks = onto_held(chunks, hand, held, turn, poses, back=True)
+            result[..., hand.columns] = chunks[..., hand.columns]
+        return result
