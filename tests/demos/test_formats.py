@@ -13,8 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from closedform import ClosedFormError, Demos, Layout, load_demos, save_demos
-from closedform.demos.encoding import columns_of_quaternion, rotation_matrix, two_columns
-from closedform.demos.encoding import axis_angle_of, matrix_of_axis_angle
+from closedform.demos.encoding import (
+    axis_angle_of,
+    columns_of_quaternion,
+    matrix_of_axis_angle,
+    rotation_matrix,
+    two_columns,
+)
 from tests.conftest import planar_demos, real_file
 
 CHECKED = ("demos", "demos.zarr.zip", "a.npz")  # formats with checksums

@@ -61,7 +61,8 @@ class GuidedPolicy(EditedPolicy):
         conditional, everything = (self.demonstrations[name] for name in self.parts)
         shifts = self.perturbations(conditional, rng.spawn())
         near = neighbourhoods(everything, windows)
-        metrics = [covariance_factor(_features(everything, one, everything), self._regularization) for one in near]
+        shape = everything._store.spec.regularization, everything._store.shrinkage
+        metrics = [covariance_factor(_features(everything, one, everything), *shape) for one in near]
         forms = []
         for policy, found in ((conditional, neighbourhoods(conditional, windows)), (everything, near)):
             width = 2 * policy._bandwidth(policy._store.feature_scale) ** 2
@@ -72,10 +73,6 @@ class GuidedPolicy(EditedPolicy):
             forms.append(self.closed_form(policy, found, [-(d - d.min()) / width for d in squared], shifts))
         neural = self.neural.denoiser(self.neural.features_of(windows))
         return Guided(neural, forms[0], forms[1], self.w, self.off_below)
-
-    @property
-    def _regularization(self) -> float:
-        return self.demonstrations["unconditional"].config.regularization
 
 
 def _features(policy: ClosedFormPolicy, near: Neighbourhood, like: ClosedFormPolicy) -> np.ndarray:

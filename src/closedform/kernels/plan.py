@@ -32,6 +32,7 @@ def plan_batch(
     k,
     factor,
     regularization,
+    shrinkage,
     penalty,
     goal_weight,
     goal_columns,
@@ -71,7 +72,7 @@ def plan_batch(
         columns, n_rows: (D_z, >= N), features of all rows, and N.
         queries: (B, D_z)
         found: (B, k) rows found by another index, -1 where there are fewer, or (0, 0) to search here.
-        k, factor, regularization: the neighbourhood, as for `retrieve`.
+        k, factor, regularization, shrinkage: the neighbourhood, as for `retrieve`.
         penalty: (N,) added to squared distances, or (0,).
         goal_weight: of the goal, which is the store's.
         precision: 1 / (2 h^2).
@@ -104,9 +105,9 @@ def plan_batch(
                 count += 1
             neighbours = found[b, :count]
             squared = np.empty(count)
-            metric_distances(columns, queries[b], neighbours, factor, regularization, squared)
+            metric_distances(columns, queries[b], neighbours, factor, regularization, shrinkage, squared)
         else:
-            neighbours, squared = retrieve(columns, n_rows, queries[b], k, factor, regularization)
+            neighbours, squared = retrieve(columns, n_rows, queries[b], k, factor, regularization, shrinkage)
         n_neighbours = neighbours.size
         distances[b] = nearest_distance(squared, precision)
         if not distances[b] < np.inf:  # also if it is not a number

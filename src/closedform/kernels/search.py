@@ -150,10 +150,11 @@ def add_squares_of_scaled(total, factor, values):
 
 
 @jit()
-def metric_distances(columns, query, rows, factor, regularization, squared):
+def metric_distances(columns, query, rows, factor, regularization, shrinkage, squared):
     """Squared distances of the rows in the metric (`squared_distances` of the reference). Fills `squared` (k,).
 
-    `factor` is the Cholesky factor of the metric, (D, D), or empty for that of the rows' own covariance.
+    `factor` is the Cholesky factor of the metric, (D, D), or empty for that of the rows' own covariance, which is
+    shrunk and regularised as in the reference's `covariance_factor`.
     """
     width, k = columns.shape[0], rows.size
     differences = np.empty((width, k))
@@ -169,10 +170,15 @@ def metric_distances(columns, query, rows, factor, regularization, squared):
             mean = mean_of(centred[d])
             for i in range(k):
                 centred[d, i] -= mean
+        sphere = 0.0
         for a in range(width):
             for b in range(a + 1):
                 factor[a, b] = dot(centred[a], centred[b]) / max(k - 1, 1)
-            factor[a, a] += regularization
+            sphere += factor[a, a] / width
+        for a in range(width):
+            for b in range(a + 1):
+                factor[a, b] *= 1.0 - shrinkage
+            factor[a, a] += shrinkage * sphere + regularization
         cholesky(factor, regularization)
     for i in range(k):
         squared[i] = 0.0
@@ -183,12 +189,12 @@ def metric_distances(columns, query, rows, factor, regularization, squared):
 
 
 @jit()
-def retrieve(columns, n, query, k, factor, regularization):
+def retrieve(columns, n, query, k, factor, regularization, shrinkage):
     """The k nearest of the first n columns, ascending, and their squared distances in the metric."""
     distances = np.empty(n)
     all_distances(columns, query, distances)
     rows = np.empty(n + 1, np.int64)
     k = smallest_rows(distances, k, rows)
     squared = np.empty(k)
-    metric_distances(columns, query, rows[:k], factor, regularization, squared)
+    metric_distances(columns, query, rows[:k], factor, regularization, shrinkage, squared)
     return rows[:k], squared

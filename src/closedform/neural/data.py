@@ -71,6 +71,7 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
         frames="world",
         index="exact",
         regularization=1e-4,
+        shrinkage=0.0,
     )
     store = Store.build(spec, demos.episodes, np.arange(len(demos)))
     rows = np.arange(len(store)) if keep is None else np.flatnonzero(keep)

@@ -152,6 +152,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 k,
                 store.fixed_factor(config.metric),
                 config.regularization,
+                store.shrinkage,
                 penalty,
                 config.goal_weight,
                 *store.goal,

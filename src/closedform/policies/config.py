@@ -38,6 +38,8 @@ class PolicyConfig:
     """k_nn, the neighbourhood of the local metric; None is 2000, or all windows where there are fewer."""
     regularization: float = 1e-3
     """lambda, added to the diagonal of the covariance of features."""
+    shrinkage: float | None = None
+    """How far this covariance is drawn towards a sphere, 0 to 1; None is D_z / (D_z + episodes), 0 is the paper."""
     frames: str = "auto"
     """Frames that chunks are carried over in: world (the paper), auto, or names with commas between them."""
     loop_memory: float = 1.0
@@ -55,6 +57,7 @@ class PolicyConfig:
         "features": "scaled",
         "metric": "local_mahalanobis",
         "n_neighbors": 2000,
+        "shrinkage": 0.0,
         "frames": "world",
         "loop_memory": 0.0,
         "goal_weight": 0.0,
@@ -75,6 +78,7 @@ class PolicyConfig:
         _check(self.metric in METRICS, "metric", _one_of(METRICS), self.metric)
         _check(self.index in INDEXES, "index", _one_of(INDEXES), self.index)
         _check(1e-12 <= self.regularization <= 1e12, "regularization", "1e-12 to 1e12", self.regularization)
+        _check(self.shrinkage is None or 0 <= self.shrinkage <= 1, "shrinkage", "0 to 1", self.shrinkage)
         _check(1e-6 <= self.rotation_weight <= 1e6, "rotation_weight", "1e-6 to 1e6", self.rotation_weight)
         _check(0 <= self.loop_memory <= 1e6, "loop_memory", "0 to 1e6", self.loop_memory)
         _check(0 <= self.goal_weight <= 1e6, "goal_weight", "0 to 1e6", self.goal_weight)

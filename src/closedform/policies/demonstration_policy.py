@@ -131,6 +131,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             frames=config.frames,
             index=config.index,
             regularization=config.regularization,
+            shrinkage=config.shrinkage,
         )
         self._lock = threading.Lock()
         self._next_id = int(episode_ids[-1]) + 1 if next_id is None else next_id

@@ -49,12 +49,13 @@ def find_neighbourhood(store: Store, query: np.ndarray, k: int, metric: str) -> 
         from closedform.kernels.search import retrieve
 
         factor = store.fixed_factor(metric)
-        rows, squared = retrieve(store.index.columns, len(store), query, k, factor, store.spec.regularization)
+        shape = factor, store.spec.regularization, store.shrinkage
+        rows, squared = retrieve(store.index.columns, len(store), query, k, *shape)
     else:
         rows = store.index.query(query, k)
         features, factor = store.index.rows()[rows], store.fixed_factor(metric)
         if not factor.size:
-            factor = covariance_factor(features, store.spec.regularization)
+            factor = covariance_factor(features, store.spec.regularization, store.shrinkage)
         squared = squared_distances(features, query, factor)
     return Neighbourhood(query, rows, squared, choose_carry(store, rows, squared))
 

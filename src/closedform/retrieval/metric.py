@@ -9,7 +9,7 @@ from closedform.errors import DataError
 METRICS = ("euclidean", "global_mahalanobis", "local_mahalanobis")
 
 
-def covariance_factor(features: np.ndarray, regularization: float) -> np.ndarray:
+def covariance_factor(features: np.ndarray, regularization: float, shrinkage: float = 0.0) -> np.ndarray:
     """The Cholesky factor L of the sample covariance plus lambda I (the paper's "Mahalanobis Distance Kernel").
 
     Finite for any neighbourhood: of a single point, or of points that repeat, lambda I is what remains.
@@ -17,12 +17,16 @@ def covariance_factor(features: np.ndarray, regularization: float) -> np.ndarray
     Args:
         features: (k, D)
         regularization: lambda.
+        shrinkage: from 0 to 1, the share of the covariance that is replaced by a sphere of the same size (Ledoit and
+            Wolf, 2004); 0 is the paper.
 
     Returns:
         (D, D), lower triangular.
     """
     deviations = features - features.mean(0)
     covariance = deviations.T @ deviations / max(len(features) - 1, 1)
+    sphere = np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    covariance = (1 - shrinkage) * covariance + shrinkage * sphere
     try:
         return np.linalg.cholesky(covariance + regularization * np.eye(features.shape[1]))
     except np.linalg.LinAlgError:  # rounding ate lambda, which no eigenvalue may be below

@@ -35,6 +35,7 @@ class StoreSpec:
         frames: the frames that actions can be expressed in.
         index: `exact` or `faiss`.
         regularization: lambda, added to the covariance of features.
+        shrinkage: of this covariance; None to have it follow from the data.
     """
 
     observation_layout: Layout
@@ -46,6 +47,7 @@ class StoreSpec:
     frames: str
     index: str
     regularization: float
+    shrinkage: float | None
 
     @cached_property
     def encoding(self) -> Encoding:
@@ -190,7 +192,17 @@ class Store:
 
     @cached_property
     def _global_factor(self) -> np.ndarray:
-        return covariance_factor(self.index.rows(), self.spec.regularization)
+        return covariance_factor(self.index.rows(), self.spec.regularization, self.shrinkage)
+
+    @cached_property
+    def shrinkage(self) -> float:
+        """How far covariances of features are drawn towards a sphere: all the way if there were infinitely many.
+
+        The shape of a neighbourhood in D_z directions cannot be told from few episodes: however many windows each of
+        them has, they lie along one path. Without a wish of the user's the share is D_z / (D_z + E).
+        """
+        width = len(self.feature_scale)
+        return width / (width + len(self.episodes)) if self.spec.shrinkage is None else self.spec.shrinkage
 
     @cached_property
     def goal(self) -> Goal:
