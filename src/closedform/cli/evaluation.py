@@ -22,7 +22,8 @@ class Eval(Choosing):
     """Runs a policy in an environment and says how well it does."""
 
     env: str = "pusht"
-    """The environment: pusht, one that an installed package announces, or package.module:function."""
+    """The environment: pusht, lift, can, square, transport, tool_hang, one of these five with _poses after it (the
+    paper's smaller observations), one that an installed package announces, or package.module:function."""
     demos: str | None = None
     """The demonstrations: a path, or the name of a dataset (`closedform data list`); a saved policy has its own."""
     episodes: int = 50
@@ -128,7 +129,7 @@ class Report:
 class Paper:
     """Makes the paper's tables and figures, and studies of our own; stops and goes on as you like."""
 
-    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation"]]
+    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic"]]
     """Which."""
     output: Output = Path("docs/results")
     """Folder for tables and figures, one inside it for each study."""
@@ -139,15 +140,15 @@ class Paper:
     device: str = "auto"
     """Where networks run: cpu, cuda, or auto: cuda if there is one."""
     only: tuple[str, ...] = ()
-    """Of guidance and augmentation: the evaluations to run, by the names of their results files, to spread a study
-    over processes or machines; the study is written when it is run without this."""
+    """Of guidance, augmentation and robomimic: the evaluations to run, by the names of their results files, to spread a
+    study over processes or machines; the study is written when it is run without this."""
 
     def run(self) -> None:
         """Runs what is missing and writes the study."""
         from closedform.evaluation.studies.runner import Runner
 
         if self.only and self.study in ("pusht", "tuning"):
-            raise ConfigError(f"only: expected it with guidance or augmentation, found it with {self.study}")
+            raise ConfigError(f"only: expected it with guidance, augmentation or robomimic, found it with {self.study}")
         module = import_module(f"closedform.evaluation.studies.{self.study}")
         runner = Runner(
             self.study, self.output / self.study, self.work / self.study, self.workers, self.device, self.only

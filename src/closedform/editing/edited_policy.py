@@ -135,7 +135,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
     def _chunks(self, policy: ClosedFormPolicy, rows: np.ndarray) -> np.ndarray:
         """Encoded chunks (k, N_a, D) of windows, with what was done just before where the network's chunks have it."""
         store, n_past = policy._store, self.config.n_action_steps - self.config.n_future
-        chunks = store.chunks(rows, 0)
+        chunks = store.chunks(rows, store.as_recorded)
         if not n_past:
             return chunks
         before = [

@@ -7,6 +7,7 @@ the contact solver, three to five times faster.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,7 @@ class Arm:
 
     def control(self, goal: np.ndarray, goal_axes: np.ndarray, closing: float) -> None:
         """Sets the motors for one physics step; the model's positions and velocities must be up to date."""
-        import mujoco
-
+        mujoco: Any = import_module("mujoco")
         data, dofs = self.data, self.dofs
         mujoco.mj_jacSite(self.model, data, self.jacobian[:3], self.jacobian[3:], self.site)
         mujoco.mj_fullM(self.model, self.mass, data.qM)
@@ -98,8 +98,7 @@ class Arm:
 
 def step_together(arms: list[Arm], goals: list[tuple[np.ndarray, np.ndarray, float]], n_physics_steps: int) -> None:
     """Moves all arms of a scene towards their goals: position (3,), axes (3, 3), and whether to close the gripper."""
-    import mujoco
-
+    mujoco: Any = import_module("mujoco")
     model, data = arms[0].model, arms[0].data
     for _ in range(n_physics_steps):
         mujoco.mj_step1(model, data)

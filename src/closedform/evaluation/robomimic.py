@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -159,8 +160,7 @@ class Robomimic:
 
     def render(self) -> np.ndarray:
         """The scene from the front."""
-        import mujoco
-
+        mujoco: Any = import_module("mujoco")
         model, data = self._arms[0].model, self._arms[0].data
         if self._renderer is None or self._renderer.model is not model:
             try:

@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -93,7 +93,7 @@ def _tried(file: Any, partial: Path, task: str, seed: int) -> dict[int, bool]:
     return {int(name[5:]): bool(len(group)) for name, group in file.require_group("data").items()}
 
 
-def _recordings(task: str, seeds: Iterator[int], workers: int) -> Iterator[tuple[int, Recorded | None]]:
+def _recordings(task: str, seeds: Iterator[int], workers: int) -> Generator[tuple[int, Recorded | None], None, None]:
     """The episodes of seeds, in order."""
     if workers == 1:
         environment = Robomimic(task)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from closedform.demos.encoding import axis_angle_of, columns_of_quaternion, matrix_of_axis_angle, rotation_matrix
 from closedform.evaluation.robomimic import Robomimic
+
+Point = Sequence[float] | np.ndarray
 
 OPEN, CLOSED = -1.0, 1.0
 STRIDE = 0.014  # metres that a hand moves in a step at the speed of one
@@ -57,7 +59,7 @@ class Person:
 
     def move(
         self,
-        position: np.ndarray,
+        position: Point,
         axes: np.ndarray | None = None,
         *,
         speed: float = 1.0,
@@ -92,7 +94,9 @@ class Person:
                 break
             yield self._command(care)
 
-    def wander(self, position: np.ndarray, axes: np.ndarray | None = None, *, spread: float = 0.03, **how) -> Iterator:
+    def wander(
+        self, position: Point, axes: np.ndarray | None = None, *, spread: float = 0.03, **how: Any
+    ) -> Iterator[Command]:
         """Moves to a pose, now and then by way of a point beside the path, or with a stop on the way."""
         position = np.asarray(position, np.float64)
         if self.rng.random() < 0.4:
@@ -104,8 +108,8 @@ class Person:
         yield from self.move(position, axes, **how)
 
     def approach(
-        self, position: np.ndarray, axes: np.ndarray | None = None, *, error: float = 0.008, **how
-    ) -> Iterator:
+        self, position: Point, axes: np.ndarray | None = None, *, error: float = 0.008, **how: Any
+    ) -> Iterator[Command]:
         """Moves to a pose, often missing it a little at first and then correcting."""
         position = np.asarray(position, np.float64)
         if self.rng.random() < 0.5:

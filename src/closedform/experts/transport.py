@@ -114,10 +114,11 @@ def _receive(person: Person) -> Iterator[Command]:
     apart, back = rng.uniform(0.055, 0.07), rng.uniform(0.09, 0.11)
     yield from person.wander(HANDOVER + np.array([0.0, apart, 0.0]) - back * grasp[:, 2], grasp, within=0.02)
     yield from person.wait_until(lambda: _is_held_out(environment), at_most=LONG)
-    for short, how in ((0.03, {"within": 0.015}), (0.0, {"speed": 0.8, "care": 0.6, "within": 0.005})):
+    for short, speed, care, within in ((0.03, 1.0, 0.0, 0.015), (0.0, 0.8, 0.6, 0.005)):
         hammer, axes = object_pose(environment, "payload")
         grasp = _leaning(pointing_down(-axes[:, 0]), TAKES)
-        yield from person.move(hammer + _ahead(axes) * apart - short * grasp[:, 2], grasp, **how)
+        at = hammer + _ahead(axes) * apart - short * grasp[:, 2]
+        yield from person.move(at, grasp, speed=speed, care=care, within=within)
     yield from person.close()
 
 

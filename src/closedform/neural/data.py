@@ -78,7 +78,7 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
     if len(rows) < 2:
         raise DataError(f"expected two windows or more to train on, found {len(rows)}")
     features = store.index.rows()[rows]
-    chunks = store.normalised_chunks(rows, 0).reshape(len(rows), config.n_action_steps, -1)
+    chunks = store.normalised_chunks(rows, store.as_recorded).reshape(len(rows), config.n_action_steps, -1)
     return TrainingData(
         observation_layout=demos.observation_layout,
         action_layout=demos.action_layout,

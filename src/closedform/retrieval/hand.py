@@ -49,19 +49,21 @@ def hands_of(encoding: Encoding, poses: BodyPoses, *, holding: bool) -> tuple[Ha
     entries = encoding.slices()
     turning = ("position", "vector", *ROTATIONS)
     names = list(dict.fromkeys(e.body for e, _ in entries if e.body is not None and e.kind in turning)) or [None]
-    observed = [name for name, *_ in poses.bodies] if holding and poses.dimension == 3 else []
+    observed: list[str | None] = [name for name, *_ in poses.bodies] if holding and poses.dimension == 3 else []
     hands = []
     for name in names:
         own = [(e, c) for e, c in entries if e.body == name or (name == names[0] and e.body not in names)]
         named = [(e, c) for e, c in own if e.body == name and name is not None]
         position = next((c.start for e, c in named if e.kind == "position" and e.size == 3), -1)
         rotation = next((c.start for e, c in named if e.kind in SPATIAL_ROTATIONS), -1)
-        turns = name in observed and poses.bodies[observed.index(name)][2] is not None
+        body = observed.index(name) if name in observed else -1
+        if body >= 0 and poses.bodies[body][2] is None:
+            body = -1
         hands.append(
             Hand(
                 name=name,
                 columns=np.concatenate([np.arange(c.start, c.stop) for _, c in own]),
-                body=observed.index(name) if turns else -1,
+                body=body,
                 position=position,
                 rotation=rotation,
             )

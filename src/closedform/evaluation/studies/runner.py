@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,11 +59,20 @@ class Runner:
 
     def run_all(self, studies: dict[str, Study]) -> dict[str, dict[str, Any]]:
         """The results of all studies by their keys; none, if only some were asked for."""
-        unknown = set(self.only) - set(studies)
-        if unknown:
-            raise ConfigError(f"no evaluation {min(unknown)!r}: expected some of {', '.join(studies)}")
+        self.check_only(studies)
         results = {key: self.run(key, study) for key, study in studies.items() if not self.only or key in self.only}
         return {} if self.only else results
+
+    def check_only(self, keys: Iterable[str]) -> None:
+        """Refuses keys that were asked for and are none."""
+        unknown = set(self.only) - set(keys)
+        if unknown:
+            raise ConfigError(f"no evaluation {min(unknown)!r}: expected some of {', '.join(keys)}")
+
+    @property
+    def n_workers(self) -> int:
+        """Processes, by default one for each core."""
+        return self.workers or provenance.n_cores()
 
     def write_csv(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
         """Writes a table."""
