@@ -65,7 +65,7 @@ def leave_one_out(
         if not len(episode):
             continue
         steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))
-        rest = store.remove(int(store.episode_ids[index]))
+        rest = store.remove(int(store.episode_ids[index]), weigh=False)
         windows = windows_at(policy, index, steps)
         made = policy._generate(rest, windows, n_samples, np.random.default_rng(seed), np.empty(0), explain=True)
         chunks = policy._to_robot(rest, windows, made)[:, :, :horizon]

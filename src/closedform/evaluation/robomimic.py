@@ -114,9 +114,21 @@ class Robomimic:
         return self._begin()
 
     def restore(self, state: np.ndarray, model: str | None = None) -> np.ndarray:
-        """Begins at a recorded state of the simulator, in the recorded model (MJCF) if there is one."""
+        """Begins at a recorded state of the simulator, in the recorded model (MJCF) if there is one.
+
+        Without a model it is that of the last reset, in which sizes of objects may be a little different.
+        """
         if model is not None:
-            self._env.reset_from_xml_string(self._env.edit_model_xml(model))
+            try:
+                self._env.reset_from_xml_string(self._env.edit_model_xml(model))
+            except Exception as error:  # robosuite fails somewhere inside
+                self._env, self._arms = _make(self.task.name), []
+                raise DataError(
+                    f"expected a model of {self.task.name!r} from robosuite 1.4, found one that it cannot load "
+                    f"({str(error)[:60]}...): restore the state without it"
+                ) from error
+        elif not self._arms:
+            self.reset(0)
         self._env.sim.set_state_from_flattened(np.asarray(state, np.float64))
         self._env.sim.forward()
         return self._begin()
@@ -231,9 +243,20 @@ def _make(task: str) -> Any:
 def _robosuite(task: str) -> Any:
     logging.getLogger("robosuite_logs").setLevel(logging.ERROR)  # it asks for a private file at each import
     try:
-        import robosuite
+        mujoco = import_module("mujoco")
+        if tuple(int(part) for part in mujoco.__version__.split(".")[:2]) >= (3, 10):
+            raise ConfigError(  # robosuite would fail somewhere inside
+                f"the environment {task!r}: expected MuJoCo below 3.10, found {mujoco.__version__}: "
+                "pip install 'mujoco<3.10'"
+            )
+        robosuite = import_module("robosuite")
     except ImportError as error:
         raise MissingExtraError(error.name or "robosuite", "robosuite", f"the environment {task!r}") from error
+    if not robosuite.__version__.startswith("1.4."):
+        raise ConfigError(
+            f"the environment {task!r}: expected robosuite 1.4, found {robosuite.__version__}, which ignores numpy's "
+            "seeds: pip install 'robosuite==1.4.1'"
+        )
     return robosuite
 
 

@@ -72,6 +72,7 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
         index="exact",
         regularization=1e-4,
         shrinkage=0.0,
+        relevance=False,
     )
     store = Store.build(spec, demos.episodes, np.arange(len(demos)))
     rows = np.arange(len(store)) if keep is None else np.flatnonzero(keep)

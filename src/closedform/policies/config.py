@@ -39,7 +39,9 @@ class PolicyConfig:
     regularization: float = 1e-3
     """lambda, added to the diagonal of the covariance of features."""
     shrinkage: float | None = None
-    """How far this covariance is drawn towards a sphere, 0 to 1; None is D_z / (D_z + episodes), 0 is the paper."""
+    """How far this covariance is drawn towards a sphere, 0 to 1; None is D_z / (D_z + episodes / 4), 0 the paper."""
+    relevance: bool = True
+    """Whether entries of observations that make predictions worse count less; needs geometric features."""
     frames: str = "auto"
     """Frames that chunks are carried over in: world (the paper), auto, or names with commas between them."""
     loop_memory: float = 1.0
@@ -58,6 +60,7 @@ class PolicyConfig:
         "metric": "local_mahalanobis",
         "n_neighbors": 2000,
         "shrinkage": 0.0,
+        "relevance": False,
         "frames": "world",
         "loop_memory": 0.0,
         "goal_weight": 0.0,

@@ -132,6 +132,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             index=config.index,
             regularization=config.regularization,
             shrinkage=config.shrinkage,
+            relevance=config.relevance,
         )
         self._lock = threading.Lock()
         self._next_id = int(episode_ids[-1]) + 1 if next_id is None else next_id

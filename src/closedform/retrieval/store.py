@@ -21,7 +21,10 @@ from closedform.retrieval.goal import Goal, find_goal
 from closedform.retrieval.hand import Carrier, Hand, hands_of, held_bodies, nearest_rotation, turn_sum
 from closedform.retrieval.index import ExactIndex, Index
 from closedform.retrieval.metric import covariance_factor
+from closedform.retrieval.relevance import entry_weights
 from closedform.retrieval.statistics import Statistics, half_ranges
+
+EPISODES_PER_NEIGHBOURHOOD = 4  # of which one tells something about the shape of any one neighbourhood
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class StoreSpec:
         index: `exact` or `faiss`.
         regularization: lambda, added to the covariance of features.
         shrinkage: of this covariance; None to have it follow from the data.
+        relevance: whether entries of observations that make predictions worse count less.
     """
 
     observation_layout: Layout
@@ -48,6 +52,7 @@ class StoreSpec:
     index: str
     regularization: float
     shrinkage: float | None
+    relevance: bool
 
     @cached_property
     def encoding(self) -> Encoding:
@@ -134,7 +139,8 @@ class Store:
         poses: (n, bodies, pose width), of the last observation of each window.
         held: (n, hands), which of these bodies each hand holds then; -1 for none.
         turn_sums: (E, hands, 3, 3), of each episode; see `turn_sum`.
-        feature_offset, feature_scale: (D_z,)
+        feature_offset, feature_scale: (D_z,), the scale with `entry_weights` in it.
+        entry_weights: (D_z,), powers of two; see `entry_weights`.
         scaling: of actions.
     """
 
@@ -155,6 +161,7 @@ class Store:
     action_statistics: Statistics
     feature_offset: np.ndarray
     feature_scale: np.ndarray
+    entry_weights: np.ndarray
     scaling: ActionScaling
 
     @classmethod
@@ -171,7 +178,7 @@ class Store:
             episode_ids=np.asarray(episode_ids, np.int64),
             counts=rows.counts,
             lengths=rows.lengths,
-            index=FaissIndex(features) if spec.index == "faiss" else ExactIndex(features),
+            index=_make_index(spec, features),
             actions=rows.actions,
             starts=_starts(rows.counts, rows.lengths, rows.steps),
             row_episodes=np.repeat(np.arange(len(episodes)), rows.counts),
@@ -183,9 +190,10 @@ class Store:
             action_statistics=rows.action_statistics,
             feature_offset=offset,
             feature_scale=scale,
+            entry_weights=np.ones(len(scale)),
             scaling=_action_scaling(spec, rows.action_statistics),
         )
-        return _check_binary(store)
+        return _check_binary(store).weighed()
 
     def __len__(self) -> int:
         return len(self.row_steps)
@@ -199,10 +207,11 @@ class Store:
         """How far covariances of features are drawn towards a sphere: all the way if there were infinitely many.
 
         The shape of a neighbourhood in D_z directions cannot be told from few episodes: however many windows each of
-        them has, they lie along one path. Without a wish of the user's the share is D_z / (D_z + E).
+        them has, they lie along one path, and only those count that pass here. Without a wish of the user's the share
+        is D_z / (D_z + E / 4).
         """
-        width = len(self.feature_scale)
-        return width / (width + len(self.episodes)) if self.spec.shrinkage is None else self.spec.shrinkage
+        width, passing = len(self.feature_scale), len(self.episodes) / EPISODES_PER_NEIGHBOURHOOD
+        return width / (width + passing) if self.spec.shrinkage is None else self.spec.shrinkage
 
     @cached_property
     def goal(self) -> Goal:
@@ -227,7 +236,7 @@ class Store:
         episode_ids = np.append(self.episode_ids, episode_id)
         scaling = _action_scaling(self.spec, action_statistics)
         offset, scale = self.spec.feature_map.scaling(feature_statistics)
-        if not (np.array_equal(offset, self.feature_offset) and np.array_equal(scale, self.feature_scale)):
+        if not self._has_scaling(offset, scale):
             return Store.build(self.spec, episodes, episode_ids)
         counts, lengths = np.append(self.counts, rows.counts), np.append(self.lengths, rows.lengths)
         grown = replace(
@@ -236,7 +245,7 @@ class Store:
             episode_ids=episode_ids,
             counts=counts,
             lengths=lengths,
-            index=self.index.add((rows.lifted - offset) * scale),
+            index=self.index.add((rows.lifted - offset) * self.feature_scale),
             actions=np.concatenate([self.actions, rows.actions]),
             starts=np.concatenate([self.starts, rows.steps + len(self.actions)]),
             row_episodes=np.concatenate([self.row_episodes, np.full(len(rows.steps), len(self.episodes))]),
@@ -248,10 +257,10 @@ class Store:
             action_statistics=action_statistics,
             scaling=scaling,
         )
-        return _check_binary(grown)
+        return _check_binary(grown).weighed()
 
-    def remove(self, episode_id: int) -> Store:
-        """The store without an episode, exactly as if it had never been added."""
+    def remove(self, episode_id: int, *, weigh: bool = True) -> Store:
+        """The store without an episode, exactly as if it had never been added; `weigh` if its weights too."""
         keep = self.episode_ids != episode_id
         if keep.all():
             raise DataError(f"no episode {episode_id}: it was never added or is already removed")
@@ -264,11 +273,11 @@ class Store:
         if not counts.sum():
             raise too_short([len(episode) for episode in episodes], self.spec.n_obs_steps, self.spec.n_action_steps)
         offset, scale = self.spec.feature_map.scaling(feature_statistics)
-        if not (np.array_equal(offset, self.feature_offset) and np.array_equal(scale, self.feature_scale)):
+        if not self._has_scaling(offset, scale):
             return Store.build(self.spec, episodes, self.episode_ids[keep])
         kept_rows, kept_actions = np.repeat(keep, self.counts), np.repeat(keep, self.lengths)
         steps = self.row_steps[kept_rows]
-        return replace(
+        left = replace(
             self,
             episodes=episodes,
             episode_ids=self.episode_ids[keep],
@@ -286,6 +295,22 @@ class Store:
             action_statistics=action_statistics,
             scaling=_action_scaling(self.spec, action_statistics),
         )
+        return left.weighed() if weigh else left
+
+    def weighed(self) -> Store:
+        """The store with the weights that its episodes call for."""
+        if not self.spec.relevance:
+            return self
+        weights = entry_weights(self)
+        if np.array_equal(weights, self.entry_weights):
+            return self
+        change = weights / self.entry_weights  # powers of two, which lose nothing
+        index = _make_index(self.spec, self.index.rows() * change)
+        return replace(self, index=index, feature_scale=self.feature_scale * change, entry_weights=weights)
+
+    def _has_scaling(self, offset: np.ndarray, scale: np.ndarray) -> bool:
+        own = self.feature_scale / self.entry_weights
+        return np.array_equal(offset, self.feature_offset) and np.array_equal(scale, own)
 
     @cached_property
     def bounded_actions(self) -> list[tuple[str, slice, np.ndarray, np.ndarray]]:
@@ -331,6 +356,10 @@ class Store:
         """(hands, 2), carrying nothing over: each hand in the world, or in the first frame where that is not one."""
         world = next((i for i, frame in enumerate(self.spec.selected_frames) if frame.body < 0), 0)
         return np.array([(world, -1)] * len(self.spec.hands))
+
+
+def _make_index(spec: StoreSpec, features: np.ndarray) -> Index:
+    return FaissIndex(features) if spec.index == "faiss" else ExactIndex(features)
 
 
 def _check_binary(store: Store) -> Store:

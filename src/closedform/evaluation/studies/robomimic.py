@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from closedform.demos.demos import Demos
+from closedform.demos.episode import Episode
+from closedform.demos.layout import Entry, Layout
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import LoadError
 from closedform.evaluation.environment import make_environment
 from closedform.evaluation.results import compare
+from closedform.evaluation.robomimic import Robomimic
 from closedform.evaluation.studies.runner import Runner, figures_of, interval, markdown_table
 from closedform.evaluation.study import Study, demos_for
 from closedform.experts.generate import generate
@@ -53,10 +58,50 @@ ABLATIONS = {
     "hand": ("the hand is carried over, not what it holds", lambda frames: (f"frames={frames}",)),
     "world": ("no frames: everything stays where it was recorded", lambda frames: ("frames=world",)),
     "mahalanobis": ("the local covariance as it is", lambda frames: ("shrinkage=0",)),
+    "relevance": ("every entry of an observation counts in full", lambda frames: ("relevance=false",)),
     "sphere": ("a sphere instead of the local covariance", lambda frames: ("shrinkage=1",)),
     "goal": ("no preference for what leads to the goal", lambda frames: ("goal_weight=0",)),
     "memory": ("no loop memory", lambda frames: ("loop_memory=0",)),
 }
+DISTRACTED, N_DISTRACTIONS, N_DISTRACTED_DEMOS = ("can", "square"), 10, 25
+
+
+class Distracted(Robomimic):
+    """A task whose observations also hold numbers that say nothing: each wanders about by itself."""
+
+    def __init__(self, task: str):
+        super().__init__(task)
+        nothing = (Entry("other", 1),) * N_DISTRACTIONS
+        self.observation_layout = Layout((*self.task.observation_layout.entries, *nothing))
+        self._wandering = iter(np.empty((0, N_DISTRACTIONS)))
+
+    def read(self, source: str) -> Demos:
+        """Reads demonstrations, to which the same is added."""
+        demos = super().read(source)
+        episodes = [
+            Episode(np.hstack([e.observations, wandering(seed, len(e))]), e.actions) for seed, e in enumerate(demos)
+        ]
+        return Demos(episodes, self.observation_layout, demos.action_layout, demos.rate)
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Begins at the start state of a seed."""
+        self._wandering = iter(wandering(seed, self.max_steps + 1))
+        return super().reset(seed)
+
+    def _observe(self) -> np.ndarray:
+        return np.append(super()._observe(), next(self._wandering))
+
+
+def wandering(seed: int, n: int) -> np.ndarray:
+    """(n, N_DISTRACTIONS), each column with variance one and a memory of about twenty steps."""
+    rng, memory = np.random.default_rng(seed), 0.95
+    rows = [rng.standard_normal(N_DISTRACTIONS)]
+    while len(rows) < n:
+        rows.append(memory * rows[-1] + np.sqrt(1 - memory**2) * rng.standard_normal(N_DISTRACTIONS))
+    return np.array(rows)
+
+
+distracted_can, distracted_square = (partial(Distracted, task) for task in DISTRACTED)
 
 
 def run(runner: Runner) -> None:
@@ -65,8 +110,9 @@ def run(runner: Runner) -> None:
     if not results:
         return
     rows = {key: {"key": key, **figures_of(found)} for key, found in results.items()}
-    runner.write_csv("benchmark", [row for key, row in rows.items() if not key.startswith("ablation_")])
-    runner.write_csv("ablation", [row for key, row in rows.items() if key.startswith("ablation_")])
+    development = ("ablation_", "distracted_")
+    runner.write_csv("benchmark", [row for key, row in rows.items() if not key.startswith(development)])
+    runner.write_csv("ablation", [row for key, row in rows.items() if key.startswith(development)])
     _draw_curves(runner, rows)
     _write_page(runner, results, rows)
     runner.write_origin(
@@ -117,6 +163,16 @@ def studies(runner: Runner) -> dict[str, Study]:
         if name != "hand":  # which Push-T does not have
             makers[f"ablation_pusht_{name}"] = lambda s=settings: Study.make(
                 "pusht", "pusht", "default", s(""), n_episodes=N_ABLATION, seed=ABLATION_SEED
+            )
+    for task in DISTRACTED:
+        env = f"{__name__}:distracted_{task}"
+        for name in ("default", "relevance"):
+            makers[f"distracted_{task}_{name}"] = lambda t=task, e=env, s=ABLATIONS[name][1]: of(
+                e,
+                make_policy("default", read(e, t)[:N_DISTRACTED_DEMOS], s("")),
+                "default",
+                f"{source(t)}, the first {N_DISTRACTED_DEMOS}",
+                **small,
             )
     runner.check_only(makers)
     return {key: make() for key, make in makers.items() if not runner.only or key in runner.only}
@@ -220,6 +276,10 @@ def _write_page(runner: Runner, results: dict[str, Any], rows: dict[str, dict[st
             key = f"ablation_{task}_{name}"
             row.append(_against(results, rows, key, f"ablation_{task}_default") if key in rows else "")
         ablation.append(row)
+    distracted = [
+        [label, *(_against(results, rows, f"distracted_{t}_{name}", f"distracted_{t}_default") for t in DISTRACTED)]
+        for name, label in (("default", "the default"), ("relevance", ABLATIONS["relevance"][0]))
+    ]
     curves = [
         [TITLES[t], *(interval(rows[f"{t}_{n}" if n < N_DEMOS else f"{t}_default"], "success") for n in SIZES)]
         for t in CURVES
@@ -258,6 +318,11 @@ Push-T. {N_ABLATION} episodes from seed {ABLATION_SEED}, which were used for dev
 difference to the default. [The method](../../method.md) explains the words.
 
 {markdown_table(["success", *(TITLES.get(task, "Push-T") for task in tasks)], ablation)}
+
+With {N_DISTRACTIONS} numbers added to each observation that say nothing, and the first {N_DISTRACTED_DEMOS}
+demonstrations:
+
+{markdown_table(["success", *(TITLES[task] for task in DISTRACTED)], distracted)}
 
 ## Time of a plan
 

@@ -1,0 +1,136 @@
+"""Relevance: which entries of an observation make predictions worse, and how little they should count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from closedform.retrieval.feature_map import GeometricFeatures
+
+if TYPE_CHECKING:
+    from closedform.retrieval.store import Store
+
+N_QUERIES, N_NEIGHBOURS, N_POOL = 300, 100, 10_000
+N_VOTERS, N_STEPS = 10, 4  # neighbours that choose a frame, and actions of a chunk that are compared
+RANK = 3  # the neighbour whose distance is the bandwidth
+FEWEST_EPISODES, FEWEST_WINDOWS = 8, 100
+SURE = 2.0  # standard errors
+HALVINGS = 6  # what counts 2^-6 times as much counts nothing
+
+
+def entry_weights(store: Store) -> np.ndarray:
+    """What to multiply each feature with, (D_z,): powers of two, one for each entry of the layout.
+
+    Windows are predicted from those of other episodes with the observation kernel. In closed form, the derivative of
+    the error with respect to the logarithm of an entry's weight tells whether it would be better to trust that entry
+    less. While that is sure for some entries, over all predictions, their weights are halved. Nothing is ever given
+    more weight: entries that predict well are left alone, and so is everything where few episodes tell little.
+
+    The idea is that of metric learning for kernel regression (Weinberger and Tesauro, 2007), one step at a time.
+
+    Args:
+        store: whose features may be weighed already.
+    """
+    weights = np.ones(len(store.feature_scale))
+    columns = _entry_columns(store)
+    if not columns or np.count_nonzero(store.counts) < FEWEST_EPISODES or len(store) < FEWEST_WINDOWS:
+        return weights
+    pool = np.unique(np.linspace(0, len(store) - 1, min(N_POOL, len(store))).astype(int))
+    queries = np.unique(np.linspace(0, len(pool) - 1, min(N_QUERIES, len(pool))).astype(int))
+    features = store.index.rows()[pool] / store.entry_weights
+    near = _neighbours(features, store.row_episodes[pool], queries)
+    chunks, own = _targets(store, pool[near], pool[queries])
+    difference = np.square(features[near] - features[queries][:, None])
+    parts = np.stack([difference[..., c].sum(-1) for c in columns], axis=-1)
+    episodes = store.row_episodes[pool[queries]]
+    halved = np.zeros(len(columns), int)
+    for _ in range(HALVINGS):
+        worse = _slopes(parts * 0.25**halved, chunks, own, episodes) > SURE
+        if not worse.any():
+            break
+        halved += worse
+    for index, times in enumerate(halved):
+        weights[columns[index]] = 0.5**times
+    return weights
+
+
+def _entry_columns(store: Store) -> list[np.ndarray]:
+    """The features of each entry; of an entry that occurs in several observations of a window, all."""
+    feature_map = store.spec.feature_map
+    if not isinstance(feature_map, GeometricFeatures):
+        return []
+    width = feature_map.encoding.width
+    starts = np.arange(store.spec.n_obs_steps)[:, None] * width
+    return [(starts + np.arange(c.start, c.stop)).ravel() for _, c in feature_map.encoding.slices()]
+
+
+def _slopes(parts: np.ndarray, chunks: np.ndarray, own: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+    """(entries,), the derivative of the error with respect to the logarithm of each weight, in standard errors.
+
+    Args:
+        parts: (q, k, entries), what each entry adds to the squared distance of each neighbour.
+        chunks, own: (q, k, n) and (q, n), of the neighbours and of the queries themselves.
+        episodes: (q,), of the queries.
+    """
+    squared = parts.sum(-1)
+    h2 = np.maximum(np.partition(squared, RANK, axis=1)[:, RANK, None], 1e-300)
+    share = np.exp(-0.5 * (squared - squared.min(1, keepdims=True)) / h2)
+    share /= share.sum(1, keepdims=True)
+    error = np.einsum("qk,qkd->qd", share, chunks) - own
+    loss = np.sum(error * error, axis=1)
+    pull = np.einsum("qd,qkd->qk", error, chunks)  # what more weight for a neighbour does to the error
+    pull -= np.sum(share * pull, axis=1, keepdims=True)
+    scale = share * pull / (h2 * (loss + np.median(loss) + 1e-300)[:, None])  # of the error's logarithm, roughly
+    slopes = -2 * np.einsum("qk,qke->qe", scale, parts)
+    sums = np.array([slopes[episodes == e].sum(0) for e in np.unique(episodes)])  # its windows are not independent
+    return sums.sum(0) / np.maximum(np.sqrt(len(sums)) * sums.std(0), 1e-12)
+
+
+def _neighbours(features: np.ndarray, episodes: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """The nearest windows of other episodes, nearest first, (q, k)."""
+    norms = np.sum(features * features, axis=1)
+    squared = norms[queries, None] + norms - 2 * features[queries] @ features.T
+    squared[episodes[queries][:, None] == episodes] = np.inf
+    k = min(N_NEIGHBOURS, int(np.isfinite(squared).sum(1).min()))
+    near = np.argpartition(squared, k - 1, axis=1)[:, :k]
+    return np.take_along_axis(near, np.argsort(np.take_along_axis(squared, near, 1), axis=1, kind="stable"), 1)
+
+
+def _targets(store: Store, near: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Chunks of neighbours (q, k, n) and of the queries themselves (q, n), carried over as plans would be."""
+    spec = store.spec
+    steps = np.unique(np.linspace(0, spec.n_action_steps - 1, N_STEPS).astype(int))
+    rows = np.concatenate([queries[:, None], near], axis=1)
+    unit = np.sqrt(store.scaling.weight)
+    fixed = unit == 0
+    unit[fixed] = store.scaling.scale[0, fixed] / 2
+    result = np.empty((*rows.shape, len(steps), spec.encoding.width))
+
+    def carried(rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
+        flat = rows.ravel()
+        encoded = store.actions[store.starts[flat, None] + steps]
+        return (store.carrier.into(encoded, store.poses[flat], carry) * unit).reshape(*rows.shape, len(steps), -1)
+
+    for h, hand in enumerate(spec.hands):
+        holding = store.held[queries, h]
+        for held in np.unique(holding):
+            some = np.flatnonzero(holding == held)
+            best, least = np.zeros(len(some), int), np.full(len(some), np.inf)
+            carry = store.as_recorded
+            carry[h, 1] = held
+            allowed = [f for f, frame in enumerate(spec.selected_frames) if frame.body < 0 or frame.body != held]
+            for f in allowed:
+                carry[h, 0] = f
+                votes = carried(rows[some, 1 : N_VOTERS + 1], carry)[..., hand.columns]
+                variance = votes.var(1).sum((1, 2))
+                best = np.where(variance < least, f, best)
+                least = np.minimum(variance, least)
+            for f in np.unique(best):
+                carry[h, 0] = f
+                these = some[best == f]
+                part = result[these]
+                part[..., hand.columns] = carried(rows[these], carry)[..., hand.columns]
+                result[these] = part
+    flat = result.reshape(*rows.shape, -1)
+    return flat[:, 1:], flat[:, 0]

@@ -1,0 +1,148 @@
+"""robomimic's tasks: the same physics as robosuite's own stepping, seeds, real demonstrations, and what does not fit."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from closedform import load_demos, save_demos
+from closedform.demos.encoding import axis_angle_of
+from closedform.demos.robomimic_tasks import TASKS
+from closedform.errors import ClosedFormError, ClosedFormWarning, MissingExtraError
+from closedform.evaluation.environment import Environment, check_fit, make_environment
+from closedform.evaluation.robomimic import Robomimic, environment_arguments
+from closedform.evaluation.study import Study, demos_for
+from tests.conftest import real_file
+
+WIDTHS = {"lift": 19, "can": 23, "square": 23, "transport": 59, "tool_hang": 53}
+POSES = {"lift": 16, "can": 16, "square": 16, "transport": 45, "tool_hang": 30}
+
+
+@pytest.fixture(scope="module")
+def lift_environment():
+    return Robomimic("lift")
+
+
+def stay(environment):
+    """The action that keeps all hands where they are, grippers open."""
+    hands = [np.concatenate([p, axis_angle_of(axes), [-1.0]]) for p, axes in (arm.pose for arm in environment.arms)]
+    return np.concatenate(hands)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_moves_as_in_robosuite(task):
+    environment = make_environment(task)
+    assert isinstance(environment, Environment)
+    first = environment.reset(7)
+    assert len(first) == WIDTHS[task] == environment.observation_layout.width
+    poses = Robomimic.__new__(Robomimic)
+    poses.task = environment.task
+    assert len(first[environment.task.pose_columns]) == POSES[task] == environment.task.pose_layout.width
+    hold, sway = stay(environment), np.zeros(environment.action_layout.width)
+    sway[:3] = (0.03, -0.02, 0.02)
+    actions = [hold + np.sin(t / 3) * sway for t in range(8)]
+    for action in actions:
+        ours = environment.step(action)
+    environment.reset(7)
+    for action in actions:
+        theirs, *_ = environment._env.step(action)
+    expected = np.concatenate(
+        [np.atleast_1d(theirs["object-state" if k == "object" else k]) for k in environment.task.keys]
+    )
+    # Contacts are solved to a tolerance only, and Transport has ninety.
+    np.testing.assert_allclose(ours.observation, expected, atol=5e-3 if task == "transport" else 1e-5)
+    assert not ours.success and ours.score == 0.0
+
+
+def test_a_seed_is_an_episode_and_leaves_numpys_own_generator_alone(lift_environment):
+    np.random.seed(5)  # noqa: NPY002
+    expected = np.random.rand(3)  # noqa: NPY002
+    np.random.seed(5)  # noqa: NPY002
+    first = lift_environment.reset(100000)
+    assert np.array_equal(np.random.rand(3), expected)  # noqa: NPY002
+    other = lift_environment.reset(100001)
+    assert np.array_equal(lift_environment.reset(100000), first) and not np.array_equal(first, other)
+    # Where robosuite puts the cube after numpy.random.seed(100000); env.reset().
+    assert first[:3] == pytest.approx([-0.0206303, -0.0133893, 0.8200986], abs=1e-4)
+
+
+def test_the_ten_real_demonstrations_succeed_when_their_absolute_actions_are_replayed(lift_environment):
+    import h5py
+
+    path = real_file("robomimic", "lift_ph_low_dim_10demos.hdf5")
+    demos = lift_environment.read(str(path))
+    done = 0
+    with h5py.File(path) as file:
+        for index, episode in enumerate(demos):
+            group = file[f"data/demo_{index}"]
+            lift_environment.restore(group["states"][0], group.attrs["model_file"])
+            done += any(lift_environment.step(action).success for action in episode.actions)
+    assert done == 10
+
+
+def test_demonstrations_become_what_the_environment_takes(tmp_path, lift_environment):
+    path = real_file("robomimic", "lift_ph_low_dim_10demos.hdf5")
+    absolute = demos_for(lift_environment, str(path))
+    assert [e.kind for e in absolute.action_layout.entries] == ["position", "axis_angle", "other"]
+    save_demos(absolute, tmp_path / "absolute.hdf5")
+    again = demos_for(lift_environment, str(tmp_path / "absolute.hdf5"))
+    assert np.array_equal(again[3].actions, absolute[3].actions) and again.recorded_in is not None
+    poses = demos_for(make_environment("lift_poses"), str(path))
+    assert poses.observation_layout.width == 16 and len(poses) == 10
+    with pytest.raises(
+        ClosedFormError, match=r"expected actions that are positions, found displacements; .*--actions absolute"
+    ):
+        check_fit(lift_environment, load_demos(path), "lift")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"env_name": "PickPlaceCan"}, "expected the task 'Lift', found 'PickPlaceCan'"),
+        ({"env_kwargs": {"robots": ["Sawyer"]}}, r"expected the robots \['Panda'\], found \['Sawyer'\]"),
+        ({"env_kwargs": {"controller_configs": {"type": "JOINT_POSITION"}}}, "type 'OSC_POSE', found 'JOINT_POSITION'"),
+        ({"env_kwargs": {"control_freq": 10}}, "expected the control frequency 20, found 10"),
+    ],
+)
+def test_what_was_recorded_elsewhere_is_refused_before_the_first_step(lift_environment, change, message):
+    own = environment_arguments("lift")
+    recorded = {**own, **change, "env_kwargs": {**own["env_kwargs"], **change.get("env_kwargs", {})}}
+    with pytest.raises(ClosedFormError, match=message):
+        lift_environment._check_recorded(recorded, "demos.hdf5")
+
+
+def test_another_version_of_robosuite_is_warned_about(lift_environment):
+    recorded = {**environment_arguments("lift"), "env_version": "1.2.0"}
+    with pytest.warns(ClosedFormWarning, match=r"recorded with robosuite 1\.2\.0, and this is 1\.4\.1"):
+        lift_environment._check_recorded(recorded, "demos.hdf5")
+
+
+def test_ten_human_demonstrations_lift_the_cube():
+    study = Study.make("lift", "robomimic-lift-10", "default", seed=70_000, n_episodes=3)
+    results = study.run(workers=1)
+    assert results["success"]["mean"] == 1.0
+
+
+def test_bad_actions_and_missing_libraries_are_said(lift_environment, monkeypatch):
+    lift_environment.reset(1)
+    with pytest.raises(ClosedFormError, match="expected an action of 7 finite numbers"):
+        lift_environment.step(np.full(7, np.nan))
+    with pytest.raises(ClosedFormError, match="expected an episode to step in, found none: call reset first"):
+        Robomimic("lift").step(np.zeros(7))
+    import mujoco
+
+    def broken(*_):
+        raise RuntimeError("gladLoadGL error")
+
+    monkeypatch.setattr(mujoco, "Renderer", broken)
+    with pytest.raises(ClosedFormError, match=r"needs a rendering library, found none .*MUJOCO_GL=egl or osmesa"):
+        lift_environment.render()
+    monkeypatch.setitem(sys.modules, "robosuite", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'closedform\[robosuite\]'"):
+        Robomimic("lift")
+    monkeypatch.undo()
+    monkeypatch.setattr(mujoco, "__version__", "4.0.0")
+    with pytest.raises(
+        ClosedFormError, match=r"expected MuJoCo below 3\.10, found 4\.0\.0: pip install 'mujoco<3\.10'"
+    ):
+        Robomimic("lift")

@@ -1,0 +1,72 @@
+"""Scripted demonstrations: each expert succeeds, and the file is robomimic's, whoever made it and however often it was stopped."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from closedform import load_demos
+from closedform.demos.robomimic_tasks import TASKS
+from closedform.errors import ClosedFormError
+from closedform.evaluation.robomimic import Robomimic
+from closedform.experts.generate import generate
+from closedform.experts.record import EXPERTS, record
+
+
+def test_there_is_an_expert_for_every_task():
+    assert set(EXPERTS) == set(TASKS)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_experts_succeed(task):
+    recorded = record(Robomimic(task), 0)
+    assert recorded is not None and recorded.successes[-1] and len(recorded.actions) <= TASKS[task].max_steps
+    assert recorded.actions.shape == (len(recorded.states), 7 * TASKS[task].n_arms)
+
+
+def test_the_file_is_robomimics_and_replays(tmp_path):
+    tried = generate("lift", 2, tmp_path / "lift.hdf5", seed=3)
+    assert tried >= 2
+    demos = load_demos(tmp_path / "lift.hdf5")
+    assert demos.observation_layout == TASKS["lift"].observation_layout
+    assert demos.action_layout == TASKS["lift"].action_layout and demos.rate == 20.0
+    environment = Robomimic("lift")
+    with h5py.File(tmp_path / "lift.hdf5") as file:
+        data = file["data"]
+        assert "scripted" in data.attrs["source"] and data.attrs["total"] == demos.n_steps
+        assert json.loads(data.attrs["env_args"])["env_name"] == "Lift"
+        assert set(data["demo_0"]) == {"obs", "actions", "states", "rewards", "dones"}
+        assert "/robosuite/models" not in data["demo_0"].attrs["model_file"]
+        for index, episode in enumerate(demos):
+            group = data[f"demo_{index}"]
+            environment.restore(group["states"][0], group.attrs["model_file"])
+            assert any(environment.step(action).success for action in episode.actions)
+
+
+def test_an_interrupted_generation_goes_on_and_workers_change_nothing(tmp_path):
+    def stop(kept, tried):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "lift.hdf5"
+    with pytest.raises(KeyboardInterrupt):
+        generate("lift", 3, path, progress=stop)
+    assert not path.exists()
+    with pytest.raises(
+        ClosedFormError, match="expected a generation of 'lift' from seed 9 to go on with, found 'lift'"
+    ):
+        generate("lift", 3, path, seed=9)
+    generate("lift", 3, path)
+    generate("lift", 3, tmp_path / "other.hdf5", workers=2)
+    for a, b in zip(load_demos(path), load_demos(tmp_path / "other.hdf5"), strict=True):
+        assert np.array_equal(a.observations, b.observations) and np.array_equal(a.actions, b.actions)
+    assert not path.with_name("lift.hdf5.partial").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "n", "message"),
+    [("kitchen", 2, "no task 'kitchen': expected one of lift, can"), ("lift", 0, "expected at least one episode")],
+)
+def test_what_cannot_be_generated_is_said(tmp_path, task, n, message):
+    with pytest.raises(ClosedFormError, match=message):
+        generate(task, n, tmp_path / "x.hdf5")

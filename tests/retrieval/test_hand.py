@@ -1,0 +1,156 @@
+"""Hands: what they hold, and chunks that are carried over for each of them."""
+
+import numpy as np
+import pytest
+
+from closedform import ClosedFormPolicy, Demos, Layout
+from closedform.demos.encoding import Encoding, axis_angle_of, matrix_of_axis_angle, quaternion_of
+from closedform.retrieval.frame import BodyPoses
+from closedform.retrieval.hand import Carrier, hands_of, held_bodies, nearest_rotation, turn_sum
+
+OBSERVATIONS = Layout.of(
+    ("nut", "position", 3), ("nut", "quaternion"), ("hand", "position", 3), ("hand", "quaternion"), ("hand", "other", 1)
+)
+ACTIONS = Layout.of(("hand", "position", 3), ("hand", "axis_angle"), ("hand", "other", 1))
+QUARTER = matrix_of_axis_angle(np.array([0.0, 0.0, -np.pi / 2]))  # between commanded and observed axes, as in robosuite
+PEG = np.array([0.4, 0.1, 0.2])
+GRASPED, RELEASED = 10, 30
+
+
+def axes(rng, size=0.5):
+    return matrix_of_axis_angle(rng.normal(0, size, 3))
+
+
+def episode(rng, *, peg=PEG, grasp_spread=0.02):
+    """Reaches for a nut, grasps it somewhere, brings it to a peg in the world, lets go and leaves."""
+    nut, nut_axes = rng.uniform(-0.2, 0.2, 3), axes(rng)
+    grasp, grasp_axes = np.array([0.05, 0, 0.05]) + rng.normal(0, grasp_spread, 3), axes(rng, 0.2)
+    hand, hand_axes = rng.uniform(-0.3, 0.3, 3), np.eye(3)
+    start, start_nut = hand, nut
+    observations, actions = [], []
+    for t in range(40):
+        observations.append(
+            np.concatenate([nut, quaternion_of(nut_axes), hand, quaternion_of(hand_axes @ QUARTER.T), [float(t >= 8)]])
+        )
+        if t < GRASPED:
+            share = (t + 1) / GRASPED
+            at = start_nut + nut_axes @ grasp
+            hand, hand_axes = start + share * (at - start), nut_axes @ grasp_axes
+        elif t < RELEASED:
+            share = (t + 1 - GRASPED) / (RELEASED - GRASPED)
+            nut = start_nut + share * (peg - start_nut)
+            hand = nut + nut_axes @ grasp
+        else:
+            hand = hand + np.array([0.0, 0.0, 0.02])
+        actions.append(np.concatenate([hand, axis_angle_of(hand_axes), [1.0 if 8 <= t < RELEASED else -1.0]]))
+    return np.array(observations), np.array(actions)
+
+
+def demos_of(n, seed=0, **how):
+    rng = np.random.default_rng(seed)
+    return Demos([episode(rng, **how) for _ in range(n)], OBSERVATIONS, ACTIONS)
+
+
+def parts(demos):
+    encoding = Encoding(demos.action_layout)
+    poses = BodyPoses(demos.observation_layout, encoding.dimension, demos.action_layout.bodies)
+    return encoding, poses, hands_of(encoding, poses, holding=True)
+
+
+def test_a_body_is_held_from_when_it_moves_along_until_it_is_left():
+    demos = demos_of(5)
+    encoding, poses, (hand,) = parts(demos)
+    for observations, _ in ((e.observations, e.actions) for e in demos):
+        held = held_bodies(hand, poses(observations), [0], 3)
+        assert set(held[: GRASPED + 1]) == {-1} and set(held[RELEASED + 2 :]) == {-1}
+        assert set(held[GRASPED + 3 : RELEASED + 1]) == {0}
+
+
+def test_the_difference_between_commanded_and_observed_axes_is_found():
+    demos = demos_of(3)
+    encoding, poses, (hand,) = parts(demos)
+    encoded = encoding.encode(demos[0].actions)[:-1]
+    turn = nearest_rotation(turn_sum(hand, encoded, poses(demos[0].observations)[1:]))
+    np.testing.assert_allclose(turn, QUARTER, atol=1e-9)
+    assert np.array_equal(nearest_rotation(np.zeros((3, 3))), np.eye(3))
+
+
+def test_targets_of_what_is_held_do_not_depend_on_the_grasp_and_come_back():
+    rng = np.random.default_rng(1)
+    demos = demos_of(2)
+    encoding, poses, hands = parts(demos)
+    carrier = Carrier(encoding, 3, poses.select("auto"), hands, QUARTER[None])
+    seen = poses(np.array([demos[0].observations[20], demos[1].observations[25]]))
+    chunks = encoding.encode(rng.normal(0, 0.5, (2, 4, 7)))
+    for carry in (np.array([(0, -1)]), np.array([(0, 0)]), np.array([(1, -1)])):
+        np.testing.assert_allclose(carrier.out_of(carrier.into(chunks, seen, carry), seen, carry), chunks, atol=1e-12)
+    onto = carrier.into(chunks, seen, np.array([(0, 0)]))
+    for i in range(2):  # the nut moves rigidly with the commanded hand
+        hand, nut = seen[i, 1], seen[i, 0]
+        at = chunks[i, 2]
+        commanded = matrix_of_axis_angle(encoding.decode(at)[3:6])
+        observed = np.stack([hand[3:6], hand[6:9], np.cross(hand[3:6], hand[6:9])], 1) @ QUARTER
+        expected = at[:3] + commanded @ observed.T @ (nut[:3] - hand[:3])
+        np.testing.assert_allclose(onto[i, 2, :3], expected, atol=1e-12)
+
+
+def test_what_is_held_arrives_however_it_was_grasped():
+    demos, (observations, _) = demos_of(12), episode(np.random.default_rng(99), grasp_spread=0.06)
+    policy = ClosedFormPolicy(demos, n_action_steps=12, bandwidth=0.05, tau=0.0)
+    step = RELEASED - 10  # the nut has ten more steps to go
+    plan = policy.plan(observations[step], seed=0)
+    assert plan.frame == "world" and plan.carry is not None and plan.carry[0, 1] == 0
+    nut, hand = observations[step, :3], observations[step, 7:10]
+    arrives = plan.actions[9, :3] + (nut - hand)  # nothing turns on the way
+    assert arrives == pytest.approx(PEG, abs=0.02)
+    by_hand = ClosedFormPolicy(demos, n_action_steps=12, bandwidth=0.05, tau=0.0, frames="world,nut,nut.position")
+    assert by_hand.plan(observations[step], seed=0).carry[0, 1] == -1
+    paper = ClosedFormPolicy(demos, "paper", n_action_steps=12, n_neighbors=50)
+    assert paper.plan(observations[step], seed=0).carry[0, 1] == -1
+
+
+def test_adding_and_removing_episodes_is_as_if_they_had_always_or_never_been_there():
+    demos = demos_of(6)
+    whole, grown = ClosedFormPolicy(demos), ClosedFormPolicy(demos[:5])
+    number = grown.add(demos[5])
+    query = demos[2].observations[25]
+    for _ in range(2):
+        a, b = whole.plan(query, seed=0), grown.plan(query, seed=0)
+        np.testing.assert_allclose(a.actions, b.actions, atol=1e-9)
+        assert np.array_equal(a.carry, b.carry)
+        whole = ClosedFormPolicy(demos[:5])
+        grown.remove(number) if number in grown.episode_ids else None
+
+
+def test_two_hands_have_their_own_frames_and_kernels_agree(monkeypatch):
+    rng = np.random.default_rng(3)
+    layout = Layout(
+        (
+            *OBSERVATIONS.entries,
+            *Layout.of(("lid", "position", 3), ("hand1", "position", 3), ("hand1", "quaternion")).entries,
+        )
+    )
+    action_layout = Layout((*ACTIONS.entries, *Layout.of(("hand1", "position", 3), ("hand1", "axis_angle")).entries))
+    episodes = []
+    for _ in range(8):
+        observations, actions = episode(rng)
+        lid, start = rng.uniform(-0.3, 0.3, 3), rng.uniform(-0.3, 0.3, 3)
+        path = start + np.linspace(0, 1, 41)[:, None] * (lid + (0, 0, 0.1) - start)
+        turned = np.tile([0.0, 0.0, 0.0, 1.0], (40, 1))
+        episodes.append(
+            (
+                np.hstack([observations, np.tile(lid, (40, 1)), path[:-1], turned]),
+                np.hstack([actions, path[1:], np.zeros((40, 3))]),
+            )
+        )
+    demos = Demos(episodes[:-1], layout, action_layout)
+    policy = ClosedFormPolicy(demos, n_action_steps=8, bandwidth=0.5, tau=0.05, n_diffusion_steps=20)
+    for step in (0, 5, 20):
+        query = episodes[-1][0][step]
+        monkeypatch.delenv("CLOSEDFORM_DISABLE_KERNELS", raising=False)
+        compiled = policy.plan(query, seed=0)
+        monkeypatch.setenv("CLOSEDFORM_DISABLE_KERNELS", "1")
+        reference = policy.plan(query, seed=0)
+        assert np.array_equal(compiled.carry, reference.carry) and compiled.frame == reference.frame
+        np.testing.assert_allclose(compiled.actions, reference.actions, atol=2e-3)
+    assert compiled.frame.split(" / ")[1] == "lid" and compiled.carry[0, 1] == 0 and compiled.carry[1, 1] == -1
