@@ -32,6 +32,7 @@ paper: .venv/.dev  # about three hours on two cores; goes on where it was stoppe
 	$(BIN)/closedform paper tuning
 	$(BIN)/closedform paper guidance
 	$(BIN)/closedform paper augmentation
+	$(BIN)/closedform paper robomimic
 
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.exit("closedform needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else 0'

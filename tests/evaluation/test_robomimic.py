@@ -1,4 +1,4 @@
-"""robomimic's tasks: the same physics as robosuite's own stepping, seeds, real demonstrations, and what does not fit."""
+"""robomimic's tasks: the physics of robosuite's own stepping, seeds, real demonstrations, and what does not fit."""
 
 import sys
 
@@ -31,27 +31,23 @@ def stay(environment):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_moves_as_in_robosuite(task):
-    environment = make_environment(task)
+    environment = Robomimic(task)
     assert isinstance(environment, Environment)
     first = environment.reset(7)
     assert len(first) == WIDTHS[task] == environment.observation_layout.width
-    poses = Robomimic.__new__(Robomimic)
-    poses.task = environment.task
     assert len(first[environment.task.pose_columns]) == POSES[task] == environment.task.pose_layout.width
     hold, sway = stay(environment), np.zeros(environment.action_layout.width)
     sway[:3] = (0.03, -0.02, 0.02)
     actions = [hold + np.sin(t / 3) * sway for t in range(8)]
-    for action in actions:
-        ours = environment.step(action)
+    assert not any(environment.step(action).success for action in actions)
+    ours, seen = environment.state(), np.concatenate(list(environment.keyed().values()))
     environment.reset(7)
     for action in actions:
-        theirs, *_ = environment._env.step(action)
-    expected = np.concatenate(
-        [np.atleast_1d(theirs["object-state" if k == "object" else k]) for k in environment.task.keys]
-    )
-    # Contacts are solved to a tolerance only, and Transport has ninety.
-    np.testing.assert_allclose(ours.observation, expected, atol=5e-3 if task == "transport" else 1e-5)
-    assert not ours.success and ours.score == 0.0
+        environment._env.step(action)
+    n = environment._env.sim.model.nq + 1
+    # Contacts are solved to a tolerance only, and Transport has ninety of them.
+    np.testing.assert_allclose(ours[1:n], environment.state()[1:n], atol=5e-3 if task == "transport" else 1e-5)
+    np.testing.assert_allclose(seen, np.concatenate(list(environment.keyed().values())), atol=2e-2)
 
 
 def test_a_seed_is_an_episode_and_leaves_numpys_own_generator_alone(lift_environment):
@@ -63,21 +59,24 @@ def test_a_seed_is_an_episode_and_leaves_numpys_own_generator_alone(lift_environ
     other = lift_environment.reset(100001)
     assert np.array_equal(lift_environment.reset(100000), first) and not np.array_equal(first, other)
     # Where robosuite puts the cube after numpy.random.seed(100000); env.reset().
-    assert first[:3] == pytest.approx([-0.0206303, -0.0133893, 0.8200986], abs=1e-4)
+    assert first[:3] == pytest.approx([-0.02476835, 0.012355, 0.83099608], abs=1e-6)
 
 
 def test_the_ten_real_demonstrations_succeed_when_their_absolute_actions_are_replayed(lift_environment):
-    import h5py
-
+    h5py = pytest.importorskip("h5py")
     path = real_file("robomimic", "lift_ph_low_dim_10demos.hdf5")
     demos = lift_environment.read(str(path))
     done = 0
     with h5py.File(path) as file:
         for index, episode in enumerate(demos):
             group = file[f"data/demo_{index}"]
-            lift_environment.restore(group["states"][0], group.attrs["model_file"])
+            lift_environment.restore(group["states"][0])
             done += any(lift_environment.step(action).success for action in episode.actions)
-    assert done == 10
+        assert done == 10
+        with pytest.raises(
+            ClosedFormError, match=r"a model of 'lift' from robosuite 1\.4, found one that it cannot load"
+        ):
+            lift_environment.restore(group["states"][0], group.attrs["model_file"])
 
 
 def test_demonstrations_become_what_the_environment_takes(tmp_path, lift_environment):
@@ -89,9 +88,7 @@ def test_demonstrations_become_what_the_environment_takes(tmp_path, lift_environ
     assert np.array_equal(again[3].actions, absolute[3].actions) and again.recorded_in is not None
     poses = demos_for(make_environment("lift_poses"), str(path))
     assert poses.observation_layout.width == 16 and len(poses) == 10
-    with pytest.raises(
-        ClosedFormError, match=r"expected actions that are positions, found displacements; .*--actions absolute"
-    ):
+    with pytest.raises(ClosedFormError, match=r"actions that are positions, found displacements; .*--actions absolute"):
         check_fit(lift_environment, load_demos(path), "lift")
 
 

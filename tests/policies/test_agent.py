@@ -56,7 +56,7 @@ def test_planning_by_hand_replaces_the_chunk(demos):
 
 
 def test_the_same_seed_runs_the_same_episode(both_ways, demos):
-    policy = ClosedFormPolicy(demos)
+    policy = ClosedFormPolicy(demos, bandwidth=0.5)
     observations = np.random.default_rng(4).normal(size=(20, 3))
 
     def run(agent):

@@ -101,7 +101,7 @@ def test_a_demonstration_applies_where_it_was_not_recorded(both_ways, make_demos
     body, size = demos.observation_layout.bodies[1], demos.observation_layout.entries[0].size
     errors = {}
     for frames in ("world", body):
-        policy = ClosedFormPolicy(demos[:1], frames=frames, n_action_steps=5)
+        policy = ClosedFormPolicy(demos[:1], frames=frames, n_action_steps=5, shrinkage=0)
         errors[frames] = [
             np.abs(policy.plan(episode.observations[0], seed=0).actions - episode.actions[:5])[:, :size].max()
             for episode in demos[1:]

@@ -1,7 +1,6 @@
 """Hands: what they hold, and chunks that are carried over for each of them."""
 
 import numpy as np
-import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.demos.encoding import Encoding, axis_angle_of, matrix_of_axis_angle, quaternion_of
@@ -59,9 +58,9 @@ def parts(demos):
 
 def test_a_body_is_held_from_when_it_moves_along_until_it_is_left():
     demos = demos_of(5)
-    encoding, poses, (hand,) = parts(demos)
-    for observations, _ in ((e.observations, e.actions) for e in demos):
-        held = held_bodies(hand, poses(observations), [0], 3)
+    _, poses, (hand,) = parts(demos)
+    for shown in demos:
+        held = held_bodies(hand, poses(shown.observations), [0], 3)
         assert set(held[: GRASPED + 1]) == {-1} and set(held[RELEASED + 2 :]) == {-1}
         assert set(held[GRASPED + 3 : RELEASED + 1]) == {0}
 
@@ -96,30 +95,32 @@ def test_targets_of_what_is_held_do_not_depend_on_the_grasp_and_come_back():
 
 def test_what_is_held_arrives_however_it_was_grasped():
     demos, (observations, _) = demos_of(12), episode(np.random.default_rng(99), grasp_spread=0.06)
-    policy = ClosedFormPolicy(demos, n_action_steps=12, bandwidth=0.05, tau=0.0)
-    step = RELEASED - 10  # the nut has ten more steps to go
-    plan = policy.plan(observations[step], seed=0)
-    assert plan.frame == "world" and plan.carry is not None and plan.carry[0, 1] == 0
+    step = RELEASED - 8
     nut, hand = observations[step, :3], observations[step, 7:10]
-    arrives = plan.actions[9, :3] + (nut - hand)  # nothing turns on the way
-    assert arrives == pytest.approx(PEG, abs=0.02)
-    by_hand = ClosedFormPolicy(demos, n_action_steps=12, bandwidth=0.05, tau=0.0, frames="world,nut,nut.position")
-    assert by_hand.plan(observations[step], seed=0).carry[0, 1] == -1
-    paper = ClosedFormPolicy(demos, "paper", n_action_steps=12, n_neighbors=50)
-    assert paper.plan(observations[step], seed=0).carry[0, 1] == -1
+
+    def miss(**parameters):
+        """How far the nut's path passes from the peg; nothing turns on the way."""
+        plan = ClosedFormPolicy(demos, n_action_steps=12, tau=0.0, **parameters).plan(observations[step], seed=0)
+        assert plan.carry is not None
+        return plan, np.linalg.norm(plan.actions[:, :3] + nut - hand - PEG, axis=1).min()
+
+    plan, missed = miss()
+    assert plan.frame == "world" and plan.carry[0, 1] == 0 and missed < 0.02
+    for parameters in ({"frames": "world,nut,nut.position"}, {"preset": "paper", "n_neighbors": 50}):
+        plan, missed = miss(**parameters)
+        assert plan.carry[0, 1] == -1 and missed > 0.03
 
 
-def test_adding_and_removing_episodes_is_as_if_they_had_always_or_never_been_there():
+def test_a_policy_that_grew_equals_one_built_at_once():
     demos = demos_of(6)
-    whole, grown = ClosedFormPolicy(demos), ClosedFormPolicy(demos[:5])
+    grown, query = ClosedFormPolicy(demos[:5]), demos[2].observations[25]
     number = grown.add(demos[5])
-    query = demos[2].observations[25]
-    for _ in range(2):
+    for whole in (ClosedFormPolicy(demos), ClosedFormPolicy(demos[:5])):
         a, b = whole.plan(query, seed=0), grown.plan(query, seed=0)
         np.testing.assert_allclose(a.actions, b.actions, atol=1e-9)
-        assert np.array_equal(a.carry, b.carry)
-        whole = ClosedFormPolicy(demos[:5])
-        grown.remove(number) if number in grown.episode_ids else None
+        assert a.carry is not None and b.carry is not None and a.carry.tolist() == b.carry.tolist()
+        if number in grown.episode_ids:
+            grown.remove(number)
 
 
 def test_two_hands_have_their_own_frames_and_kernels_agree(monkeypatch):
@@ -132,10 +133,10 @@ def test_two_hands_have_their_own_frames_and_kernels_agree(monkeypatch):
     )
     action_layout = Layout((*ACTIONS.entries, *Layout.of(("hand1", "position", 3), ("hand1", "axis_angle")).entries))
     episodes = []
-    for _ in range(8):
+    for _ in range(30):
         observations, actions = episode(rng)
         lid, start = rng.uniform(-0.3, 0.3, 3), rng.uniform(-0.3, 0.3, 3)
-        path = start + np.linspace(0, 1, 41)[:, None] * (lid + (0, 0, 0.1) - start)
+        path = start + np.linspace(0, 1, 41)[:, None] * (lid + np.array([0, 0, 0.1]) - start)
         turned = np.tile([0.0, 0.0, 0.0, 1.0], (40, 1))
         episodes.append(
             (
@@ -145,12 +146,14 @@ def test_two_hands_have_their_own_frames_and_kernels_agree(monkeypatch):
         )
     demos = Demos(episodes[:-1], layout, action_layout)
     policy = ClosedFormPolicy(demos, n_action_steps=8, bandwidth=0.5, tau=0.05, n_diffusion_steps=20)
-    for step in (0, 5, 20):
+    for step in (5, 20, 27):
         query = episodes[-1][0][step]
         monkeypatch.delenv("CLOSEDFORM_DISABLE_KERNELS", raising=False)
         compiled = policy.plan(query, seed=0)
         monkeypatch.setenv("CLOSEDFORM_DISABLE_KERNELS", "1")
         reference = policy.plan(query, seed=0)
-        assert np.array_equal(compiled.carry, reference.carry) and compiled.frame == reference.frame
+        assert compiled.carry is not None and reference.carry is not None
+        assert compiled.carry.tolist() == reference.carry.tolist() and compiled.frame == reference.frame
         np.testing.assert_allclose(compiled.actions, reference.actions, atol=2e-3)
-    assert compiled.frame.split(" / ")[1] == "lid" and compiled.carry[0, 1] == 0 and compiled.carry[1, 1] == -1
+        assert compiled.carry[:, 1].tolist() == [-1 if step == 5 else 0, -1]
+        assert step == 5 or compiled.frame == "world / lid"

@@ -62,5 +62,5 @@ def test_the_compiled_search_is_exact_and_breaks_ties_alike(n, width, k, on_grid
     features = rng.integers(0, 3, size=(n, width)).astype(float) if on_grid else rng.normal(size=(n, width))
     query = features[rng.integers(n)] if on_grid else rng.normal(size=width)
     index = ExactIndex(features)
-    rows, _ = retrieve(index.columns, n, query, min(k, n), np.empty((0, 0)), 1e-4)
+    rows, _ = retrieve(index.columns, n, query, min(k, n), np.empty((0, 0)), 1e-4, 0.0)
     np.testing.assert_array_equal(rows, index.query(query, min(k, n)))

@@ -36,13 +36,24 @@ DEGENERATE = {
 
 @pytest.mark.parametrize("name", DEGENERATE)
 @pytest.mark.parametrize("metric", METRICS)
-def test_degenerate_neighbourhoods_stay_finite(name, metric):
+@pytest.mark.parametrize("shrinkage", [0.0, 0.3, 1.0])
+def test_degenerate_neighbourhoods_stay_finite(name, metric, shrinkage):
     features = DEGENERATE[name]
     query = np.array([1.0, 0.5, -2.0, 1.0])
-    factor = np.eye(4) if metric == "euclidean" else covariance_factor(features, 1e-4)
+    factor = np.eye(4) if metric == "euclidean" else covariance_factor(features, 1e-4, shrinkage)
     expected = squared_distances(features, query, factor)
     assert np.isfinite(expected).all()
     index = ExactIndex(features)
     fixed = np.empty((0, 0)) if metric == "local_mahalanobis" else factor
-    _, compiled = retrieve(index.columns, len(features), query, len(features), fixed, 1e-4)
+    _, compiled = retrieve(index.columns, len(features), query, len(features), fixed, 1e-4, shrinkage)
     np.testing.assert_allclose(compiled, expected, rtol=1e-6)
+
+
+def test_a_shrunk_covariance_keeps_its_size_and_becomes_a_sphere():
+    features = np.random.default_rng(0).normal(size=(50, 3)) * (5.0, 1.0, 0.1)
+    covariance = np.cov(features.T)
+    for shrinkage in (0.0, 0.4, 1.0):
+        factor = covariance_factor(features, 1e-9, shrinkage)
+        assert np.trace(factor @ factor.T) == pytest.approx(np.trace(covariance), rel=1e-6)
+        expected = (1 - shrinkage) * covariance + shrinkage * np.trace(covariance) / 3 * np.eye(3)
+        np.testing.assert_allclose(factor @ factor.T, expected, atol=1e-8)

@@ -30,13 +30,14 @@ def entry_weights(store: Store) -> np.ndarray:
     The idea is that of metric learning for kernel regression (Weinberger and Tesauro, 2007), one step at a time.
 
     Args:
-        store: whose features may be weighed already.
+        store: whose features may be weighed already; its first `n_judging` episodes are asked.
     """
     weights = np.ones(len(store.feature_scale))
     columns = _entry_columns(store)
-    if not columns or np.count_nonzero(store.counts) < FEWEST_EPISODES or len(store) < FEWEST_WINDOWS:
+    counts = store.counts[: n_judging(len(store.episodes))]
+    if not columns or np.count_nonzero(counts) < FEWEST_EPISODES or counts.sum() < FEWEST_WINDOWS:
         return weights
-    pool = np.unique(np.linspace(0, len(store) - 1, min(N_POOL, len(store))).astype(int))
+    pool = np.unique(np.linspace(0, counts.sum() - 1, min(N_POOL, counts.sum())).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(N_QUERIES, len(pool))).astype(int))
     features = store.index.rows()[pool] / store.entry_weights
     near = _neighbours(features, store.row_episodes[pool], queries)
@@ -53,6 +54,14 @@ def entry_weights(store: Store) -> np.ndarray:
     for index, times in enumerate(halved):
         weights[columns[index]] = 0.5**times
     return weights
+
+
+def n_judging(n_episodes: int) -> int:
+    """How many of so many episodes judge: a number that seldom changes as episodes come and go."""
+    n = FEWEST_EPISODES
+    while n + n // 4 <= n_episodes:
+        n += n // 4
+    return n if n_episodes >= FEWEST_EPISODES else 0
 
 
 def _entry_columns(store: Store) -> list[np.ndarray]:

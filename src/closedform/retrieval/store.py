@@ -21,7 +21,7 @@ from closedform.retrieval.goal import Goal, find_goal
 from closedform.retrieval.hand import Carrier, Hand, hands_of, held_bodies, nearest_rotation, turn_sum
 from closedform.retrieval.index import ExactIndex, Index
 from closedform.retrieval.metric import covariance_factor
-from closedform.retrieval.relevance import entry_weights
+from closedform.retrieval.relevance import entry_weights, n_judging
 from closedform.retrieval.statistics import Statistics, half_ranges
 
 EPISODES_PER_NEIGHBOURHOOD = 4  # of which one tells something about the shape of any one neighbourhood
@@ -257,7 +257,8 @@ class Store:
             action_statistics=action_statistics,
             scaling=scaling,
         )
-        return _check_binary(grown).weighed()
+        same = n_judging(len(episodes)) == n_judging(len(self.episodes))
+        return _check_binary(grown) if same else _check_binary(grown).weighed()
 
     def remove(self, episode_id: int, *, weigh: bool = True) -> Store:
         """The store without an episode, exactly as if it had never been added; `weigh` if its weights too."""
@@ -295,7 +296,9 @@ class Store:
             action_statistics=action_statistics,
             scaling=_action_scaling(self.spec, action_statistics),
         )
-        return left.weighed() if weigh else left
+        judging = n_judging(len(episodes))
+        same = judging == n_judging(len(self.episodes)) and keep[:judging].all()
+        return left if same or not weigh else left.weighed()
 
     def weighed(self) -> Store:
         """The store with the weights that its episodes call for."""

@@ -1,0 +1,65 @@
+"""Relevance: entries that say nothing lose their weight, and those that predict keep it."""
+
+import numpy as np
+import pytest
+
+from closedform import ClosedFormPolicy, Demos, Layout
+from tests.conftest import planar_demos
+
+NOTHING = 4
+
+
+def distracted(demos, seed=0):
+    """Demonstrations with numbers added that wander about by themselves."""
+    rng = np.random.default_rng(seed)
+    layout = Layout((*demos.observation_layout.entries, *Layout.of(*[(None, "other")] * NOTHING).entries))
+    episodes = [(np.hstack([e.observations, rng.normal(size=(len(e), NOTHING))]), e.actions) for e in demos]
+    return Demos(episodes, layout, demos.action_layout)
+
+
+@pytest.fixture(scope="module")
+def demos():
+    return planar_demos(np.random.default_rng(0), n_episodes=60)
+
+
+def test_what_says_nothing_counts_little_and_the_rest_as_before(demos):
+    plain, policy = ClosedFormPolicy(demos), ClosedFormPolicy(distracted(demos))
+    width = len(plain._store.entry_weights)
+    weights = policy._store.entry_weights
+    assert np.median(weights[-NOTHING:]) < 0.2
+    assert np.array_equal(weights[:width], plain._store.entry_weights)
+    assert np.array_equal(np.log2(weights), np.round(np.log2(weights)))
+
+
+def test_predictions_are_better_for_it(demos):
+    from closedform.analysis.leave_one_out import leave_one_out
+
+    def error(**parameters):
+        policy = ClosedFormPolicy(distracted(demos), **parameters)
+        return np.mean([left_out.rms_error for left_out in leave_one_out(policy, n_windows=5)])
+
+    assert error() < 0.9 * error(relevance=False)
+
+
+def test_weights_follow_the_episodes_exactly(demos):
+    noisy = distracted(demos)
+    grown, whole = ClosedFormPolicy(noisy[:50]), ClosedFormPolicy(noisy)
+    ids = [grown.add(episode) for episode in noisy[50:]]
+    query = noisy[3].observations[4]
+    assert np.array_equal(grown._store.entry_weights, whole._store.entry_weights)
+    np.testing.assert_array_equal(grown.plan(query, seed=0).actions, whole.plan(query, seed=0).actions)
+    for number in ids:
+        grown.remove(number)
+    fewer = ClosedFormPolicy(noisy[:50])
+    np.testing.assert_array_equal(grown.plan(query, seed=0).actions, fewer.plan(query, seed=0).actions)
+
+
+@pytest.mark.parametrize("parameters", [{"relevance": False}, {"preset": "paper", "n_neighbors": 20}])
+def test_it_can_be_left_out_and_the_paper_has_none(demos, parameters):
+    assert ClosedFormPolicy(distracted(demos), **parameters)._store.entry_weights.tolist() == [1.0] * (
+        len(ClosedFormPolicy(distracted(demos), **parameters)._store.feature_scale)
+    )
+
+
+def test_few_episodes_tell_nothing(demos):
+    assert set(ClosedFormPolicy(distracted(demos)[:5])._store.entry_weights) == {1.0}
