@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closedform import Layout
-from closedform.demos.encoding import Encoding, columns_of_quaternion, quaternion_of, rotation_matrix
+from closedform.demos.encoding import (
+    Encoding,
+    columns_of_quaternion,
+    matrix_of_axis_angle,
+    nearest_rotation,
+    quaternion_of,
+    rotation_matrix,
+)
 
 ROTATIONS = ["quaternion", "quaternion_wxyz", "rotation6d", "rotation6d_rows"]
 
@@ -73,3 +80,31 @@ def test_averaged_rotations_become_rotations_again():
     decoded = encoding.decode(np.array([[0.5, 0.1, 0.0, 0.2, 0.7, 0.1]]))
     x, y = decoded[0, :3], decoded[0, 3:]
     np.testing.assert_allclose([x @ x, y @ y, x @ y], [1, 1, 0], atol=1e-12)
+
+
+def test_averaged_columns_become_the_nearest_rotation():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        columns = rng.normal(size=6)
+        found = nearest_rotation(columns)
+        np.testing.assert_allclose(found @ found.T, np.eye(3), atol=1e-12)
+        assert np.linalg.det(found) == pytest.approx(1)
+        left, _, right = np.linalg.svd(columns.reshape(2, 3).T, full_matrices=False)
+        np.testing.assert_allclose(found[:, :2], left @ right, atol=1e-9)
+    assert np.isfinite(nearest_rotation(np.zeros(6))).all() and np.isfinite(nearest_rotation(np.ones(6))).all()
+
+
+def test_axis_angles_survive_encoding_also_at_half_turns():
+    encoding = Encoding(Layout.of(("hand", "axis_angle")))
+    rng = np.random.default_rng(1)
+    axis = rng.normal(size=(50, 3))
+    axis /= np.linalg.norm(axis, axis=1, keepdims=True)
+    for angle in (0.0, 1e-7, 1.0, np.pi - 1e-6, np.pi):
+        vectors = angle * axis
+        again = encoding.decode(encoding.encode(vectors))
+        np.testing.assert_allclose(matrix_of_axis_angle(again), matrix_of_axis_angle(vectors), atol=1e-7)
+        assert np.linalg.norm(again, axis=1) == pytest.approx(angle, abs=1e-6)
+    # A hand that points down is near a half turn, where axis-angles jump: their encodings do not.
+    down = np.array([[np.pi - 0.01, 0.0, 0.0], [-np.pi + 0.01, 0.0, 0.0]])
+    mean = encoding.decode(encoding.encode(down).mean(0))
+    assert np.abs(mean) == pytest.approx([np.pi, 0.0, 0.0], abs=1e-6)

@@ -5,7 +5,7 @@ import numpy as np
 from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.demos.encoding import Encoding, axis_angle_of, matrix_of_axis_angle, quaternion_of
 from closedform.retrieval.frame import BodyPoses
-from closedform.retrieval.hand import Carrier, hands_of, held_bodies, nearest_rotation, turn_sum
+from closedform.retrieval.hand import Carrier, hands_of, held_bodies, rotation_near, turn_sum
 
 OBSERVATIONS = Layout.of(
     ("nut", "position", 3), ("nut", "quaternion"), ("hand", "position", 3), ("hand", "quaternion"), ("hand", "other", 1)
@@ -69,9 +69,9 @@ def test_the_difference_between_commanded_and_observed_axes_is_found():
     demos = demos_of(3)
     encoding, poses, (hand,) = parts(demos)
     encoded = encoding.encode(demos[0].actions)[:-1]
-    turn = nearest_rotation(turn_sum(hand, encoded, poses(demos[0].observations)[1:]))
+    turn = rotation_near(turn_sum(hand, encoded, poses(demos[0].observations)[1:]))
     np.testing.assert_allclose(turn, QUARTER, atol=1e-9)
-    assert np.array_equal(nearest_rotation(np.zeros((3, 3))), np.eye(3))
+    assert np.array_equal(rotation_near(np.zeros((3, 3))), np.eye(3))
 
 
 def test_targets_of_what_is_held_do_not_depend_on_the_grasp_and_come_back():

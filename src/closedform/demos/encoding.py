@@ -122,17 +122,33 @@ def _decode(entry: Entry, encoded: np.ndarray) -> np.ndarray:
         case "angle":
             return np.arctan2(encoded[..., 1:2], encoded[..., :1])
         case "quaternion":
-            return quaternion_of(rotation_matrix(encoded))
+            return quaternion_of(nearest_rotation(encoded))
         case "quaternion_wxyz":
-            return np.roll(quaternion_of(rotation_matrix(encoded)), 1, -1)
+            return np.roll(quaternion_of(nearest_rotation(encoded)), 1, -1)
         case "rotation6d":
-            return two_columns(rotation_matrix(encoded))
+            return two_columns(nearest_rotation(encoded))
         case "rotation6d_rows":
-            return two_columns(np.swapaxes(rotation_matrix(encoded), -1, -2))
+            return two_columns(np.swapaxes(nearest_rotation(encoded), -1, -2))
         case "axis_angle":
-            return axis_angle_of(rotation_matrix(encoded))
+            return axis_angle_of(nearest_rotation(encoded))
         case _:
             return encoded
+
+
+def nearest_rotation(columns: np.ndarray) -> np.ndarray:
+    """The rotation whose first two columns are nearest in the least squares. (..., 6) -> (..., 3, 3).
+
+    Columns that were averaged are neither of unit length nor at right angles. Unlike in `rotation_matrix` both give way
+    alike: they are multiplied by the inverse root of their 2 x 2 matrix of inner products.
+    """
+    x, y = columns[..., :3], columns[..., 3:]
+    xx, xy, yy = (np.sum(a * b, -1, keepdims=True) for a, b in ((x, x), (x, y), (y, y)))
+    area = np.sqrt(np.maximum(xx * yy - xy * xy, 0.0))
+    size = np.sqrt(xx + yy + 2 * area)
+    sound = area > 1e-9 * np.maximum(size * size, 1e-300)  # else there is no nearest one
+    scale = size / np.where(sound, (xx + area) * (yy + area) - xy * xy, 1.0)
+    nearest = np.concatenate([((yy + area) * x - xy * y) * scale, ((xx + area) * y - xy * x) * scale], -1)
+    return rotation_matrix(np.where(sound, nearest, columns))
 
 
 def rotation_matrix(columns: np.ndarray) -> np.ndarray:

@@ -83,7 +83,7 @@ def turn_sum(hand: Hand, encoded: np.ndarray, poses: np.ndarray) -> np.ndarray:
     return np.einsum("tji,tjk->ik", rotation_matrix(poses[:, hand.body, 3:]), commanded)
 
 
-def nearest_rotation(matrix: np.ndarray) -> np.ndarray:
+def rotation_near(matrix: np.ndarray) -> np.ndarray:
     """The rotation nearest to a matrix (3, 3); none at all where there is nothing to go by."""
     left, size, right = np.linalg.svd(matrix)
     if size[1] <= 1e-9:

@@ -18,7 +18,7 @@ from closedform.retrieval.faiss_index import FaissIndex
 from closedform.retrieval.feature_map import FeatureMap
 from closedform.retrieval.frame import BodyPoses, Frame, frame_axes, into_frame
 from closedform.retrieval.goal import Goal, find_goal
-from closedform.retrieval.hand import Carrier, Hand, hands_of, held_bodies, nearest_rotation, turn_sum
+from closedform.retrieval.hand import Carrier, Hand, hands_of, held_bodies, rotation_near, turn_sum
 from closedform.retrieval.index import ExactIndex, Index
 from closedform.retrieval.metric import covariance_factor
 from closedform.retrieval.relevance import entry_weights, n_judging
@@ -333,7 +333,7 @@ class Store:
     def carrier(self) -> Carrier:
         """What carries chunks over."""
         spec = self.spec
-        turns = np.array([nearest_rotation(turn) for turn in self.turn_sums.sum(0)])
+        turns = np.array([rotation_near(turn) for turn in self.turn_sums.sum(0)])
         return Carrier(spec.encoding, spec.body_poses.dimension, spec.selected_frames, spec.hands, turns)
 
     def chunks(self, rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
