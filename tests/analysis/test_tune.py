@@ -45,7 +45,7 @@ def test_a_useless_bandwidth_is_narrowed_and_the_rest_is_kept():
 @slow_on_the_reference
 def test_noise_moves_nothing():
     rng = np.random.default_rng(0)
-    demos = Demos([(rng.normal(size=(40, 2)), rng.normal(size=(40, 2))) for _ in range(8)])
+    demos = Demos([(rng.normal(size=(40, 2)), rng.normal(size=(40, 2))) for _ in range(20)])
     tuning = tune(demos)
     assert tuning.best.error > 0.95 * tuning.start.error
 

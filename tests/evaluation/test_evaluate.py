@@ -16,7 +16,7 @@ from closedform import ClosedFormPolicy, load_policy, save_demos
 from closedform.cli import main
 from closedform.cli.evaluation import print_results
 from closedform.errors import ClosedFormError, ConfigError, DataError
-from closedform.evaluation.environment import environment_names, make_environment
+from closedform.evaluation.environment import BUILT_IN, environment_names, make_environment
 from closedform.evaluation.evaluate import EvaluationError, evaluate
 from closedform.evaluation.intervals import ratio_ci95, wilson_ci95
 from closedform.evaluation.results import read_results
@@ -178,14 +178,14 @@ def test_environments_of_installed_packages_are_found(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: robots\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[closedform.environments]\nreach = {TOY}:Reach\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert environment_names() == ["pusht", "reach"]
+    assert environment_names() == sorted([*BUILT_IN, "reach"])
     assert type(make_environment("reach")).__name__ == "Reach"
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("kitchen", "no environment 'kitchen': expected one of pusht, or package.module:function"),
+        ("kitchen", "no environment 'kitchen': expected one of can, .*, pusht, .*, or package.module:function"),
         ("nowhere.at_all:Robot", "expected to find Robot in nowhere.at_all"),
         (f"{TOY}:Robot", "expected to find Robot in tests.evaluation.toy"),
         (f"{TOY}:NotAnEnvironment", "expected an Environment, found a NotAnEnvironment without observation_layout"),
@@ -212,7 +212,7 @@ def test_widths_that_do_not_fit_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--env", "kitchen"], "no environment 'kitchen': expected one of pusht"),
+        (["--env", "kitchen"], "no environment 'kitchen': expected one of can, can_poses"),
         (["--demos", "nothing"], "datasets known by name are pusht-embedded, pusht"),
         (["--demos", "pusht-embedded", "--policy", "best"], "expected one of default, paper, 1nn, vinn"),
         (["--demos", "pusht-embedded", "--set", "tua=1"], "no parameter 'tua': expected one of n_obs_steps"),

@@ -80,4 +80,4 @@ def test_parts_of_a_study_are_named(tmp_path, capsys):
         runner.run_all({"a": None})  # pyright: ignore[reportArgumentType]
     with pytest.raises(SystemExit):
         main(["paper", "pusht", "--only", "default"])
-    assert "only: expected it with guidance or augmentation" in capsys.readouterr().err
+    assert "only: expected it with guidance, augmentation or robomimic" in capsys.readouterr().err

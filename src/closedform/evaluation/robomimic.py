@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -172,7 +175,7 @@ class Robomimic:
 
     def render(self) -> np.ndarray:
         """The scene from the front."""
-        mujoco: Any = import_module("mujoco")
+        mujoco = _mujoco()
         model, data = self._arms[0].model, self._arms[0].data
         if self._renderer is None or self._renderer.model is not model:
             try:
@@ -180,7 +183,7 @@ class Robomimic:
                 model.vis.global_.offwidth = model.vis.global_.offheight = PICTURE  # some models have less
                 self._renderer = mujoco.Renderer(model, PICTURE, PICTURE)
             except Exception as error:  # each rendering library fails in its own way
-                library = os.environ.get("MUJOCO_GL", "glfw")
+                library = os.environ.get("MUJOCO_GL")
                 raise ConfigError(
                     f"a picture of {self.task.name!r} needs a rendering library, found none for MUJOCO_GL={library} "
                     f"({error}): without a screen install libegl1 or libosmesa6 and set MUJOCO_GL=egl or osmesa"
@@ -240,16 +243,49 @@ def _make(task: str) -> Any:
     return _robosuite(task).make(arguments["env_name"], **arguments["env_kwargs"])
 
 
+def _mujoco() -> Any:
+    """MuJoCo, with the rendering library that the user names, or without a screen EGL, or if that is not there none."""
+    if "mujoco" in sys.modules or "MUJOCO_GL" in os.environ or os.environ.get("DISPLAY"):
+        return import_module("mujoco")
+    for library in ("egl", "osmesa", "disable"):
+        os.environ["MUJOCO_GL"] = library
+        try:
+            return import_module("mujoco")
+        except (ImportError, AttributeError):  # PyOpenGL's way of saying that a library is not there
+            for name in [name for name in sys.modules if name.split(".")[0] in ("mujoco", "OpenGL")]:
+                del sys.modules[name]
+            os.environ.pop("PYOPENGL_PLATFORM", None)
+    os.environ.pop("MUJOCO_GL")
+    return import_module("mujoco")
+
+
+@contextmanager
+def _no_renderer() -> Iterator[None]:
+    """Lets robosuite be imported where there is no EGL, which it asks for although pictures are made without it."""
+    library, name = os.environ.get("MUJOCO_GL"), "robosuite.renderers.context.egl_context"
+    if name not in sys.modules:
+        sys.modules[name] = ModuleType(name)
+        sys.modules[name].EGLGLContext = None  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        if library is None:
+            os.environ.pop("MUJOCO_GL", None)
+        else:
+            os.environ["MUJOCO_GL"] = library
+
+
 def _robosuite(task: str) -> Any:
     logging.getLogger("robosuite_logs").setLevel(logging.ERROR)  # it asks for a private file at each import
     try:
-        mujoco = import_module("mujoco")
+        mujoco = _mujoco()
         if tuple(int(part) for part in mujoco.__version__.split(".")[:2]) >= (3, 10):
             raise ConfigError(  # robosuite would fail somewhere inside
                 f"the environment {task!r}: expected MuJoCo below 3.10, found {mujoco.__version__}: "
                 "pip install 'mujoco<3.10'"
             )
-        robosuite = import_module("robosuite")
+        with _no_renderer():
+            robosuite = import_module("robosuite")
     except ImportError as error:
         raise MissingExtraError(error.name or "robosuite", "robosuite", f"the environment {task!r}") from error
     if not robosuite.__version__.startswith("1.4."):

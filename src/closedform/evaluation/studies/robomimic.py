@@ -26,7 +26,7 @@ from closedform.policies.policy import Policy
 
 N_EPISODES = 150  # as in the paper
 N_DEMOS = 200
-N_ABLATION, ABLATION_SEED, N_ABLATION_DEMOS = 100, 20_000, 10
+N_ABLATION, ABLATION_SEED, N_ABLATION_DEMOS = 50, 20_000, 10
 HUMAN = "robomimic-lift-10"
 TITLES = {"lift": "Lift", "can": "Can", "square": "Square", "transport": "Transport", "tool_hang": "ToolHang"}
 PAPER_SETTINGS = {  # the paper's table of hyperparameters; k_nn, N_a and N_o are the same for all
