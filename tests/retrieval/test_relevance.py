@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
+from closedform.demos.layout import Entry
 from tests.conftest import planar_demos
 
 NOTHING = 4
@@ -12,7 +13,7 @@ NOTHING = 4
 def distracted(demos, seed=0):
     """Demonstrations with numbers added that wander about by themselves."""
     rng = np.random.default_rng(seed)
-    layout = Layout((*demos.observation_layout.entries, *Layout.of(*[(None, "other")] * NOTHING).entries))
+    layout = Layout((*demos.observation_layout.entries, *(Entry("other"),) * NOTHING))
     episodes = [(np.hstack([e.observations, rng.normal(size=(len(e), NOTHING))]), e.actions) for e in demos]
     return Demos(episodes, layout, demos.action_layout)
 
