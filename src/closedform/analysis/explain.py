@@ -57,6 +57,7 @@ class Explanation:
             "step": self.step,
             "observation": self.observation.tolist(),
             "frame": plan.frame,
+            "held": plan.held,
             "distance": plan.distance,
             "share_of_demonstrations_nearer": familiarity.share_nearer(plan.distance),
             "alarm": familiarity.alarm(plan),

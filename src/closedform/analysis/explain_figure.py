@@ -110,7 +110,12 @@ def _draw_list(axis: Any, explanation: Explanation) -> None:
         lines.append(f"and {len(plan.weights) - len(rows)} more   {plan.weights[len(rows) :].sum():13.1%}")
     lines += ["", "nearest of each episode"]
     lines += [f"episode {e:4d}  step {s:4d}   {d:6.2f}" for e, s, d in explanation.nearest[:MOST_LISTED]]
-    lines += ["", f"frame: {plan.frame}", f"effective number: {plan.n_effective:.1f}"]
+    lines += [
+        "",
+        f"frame: {plan.frame}",
+        *([f"holding: {plan.held}"] if plan.held else []),
+        f"effective number: {plan.n_effective:.1f}",
+    ]
     axis.text(0, 0.97, "\n".join(lines), va="top", family="monospace", fontsize=9.5, transform=axis.transAxes)
 
 

@@ -158,7 +158,8 @@ class Explain(Choosing):
             f"{state}: distance {plan.distance:.2f}, farther than {facts['share_of_demonstrations_nearer']:.1%} of "
             f"demonstrations that were left out; {familiarity.describe()}"
         )
-        print(f"frame {plan.frame}, effective number of demonstrations {plan.n_effective:.1f}")
+        holding = f", holding {plan.held}" if plan.held else ""
+        print(f"frame {plan.frame}{holding}, effective number of demonstrations {plan.n_effective:.1f}")
         for row in facts["demonstrations"][:10]:
             print(f"  episode {row['episode']:5}  step {row['step']:5}  weight {row['weight']:.3f}")
         print(f"picture: {self.output}")

@@ -245,13 +245,22 @@ def _make(task: str) -> Any:
 
 def _mujoco() -> Any:
     """MuJoCo, with the rendering library that the user names, or without a screen EGL, or if that is not there none."""
-    if "mujoco" in sys.modules or "MUJOCO_GL" in os.environ or os.environ.get("DISPLAY"):
+    named = os.environ.get("MUJOCO_GL")
+    if named is not None:
+        try:
+            return import_module("mujoco")
+        except AttributeError as error:  # PyOpenGL's way of saying that a library is not there
+            raise ConfigError(
+                f"expected the rendering library that MUJOCO_GL={named} names, found none: install libegl1 for egl or "
+                "libosmesa6 for osmesa, or unset MUJOCO_GL"
+            ) from error
+    if "mujoco" in sys.modules or os.environ.get("DISPLAY"):
         return import_module("mujoco")
     for library in ("egl", "osmesa", "disable"):
         os.environ["MUJOCO_GL"] = library
         try:
             return import_module("mujoco")
-        except (ImportError, AttributeError):  # PyOpenGL's way of saying that a library is not there
+        except (ImportError, AttributeError):
             for name in [name for name in sys.modules if name.split(".")[0] in ("mujoco", "OpenGL")]:
                 del sys.modules[name]
             os.environ.pop("PYOPENGL_PLATFORM", None)

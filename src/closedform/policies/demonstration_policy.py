@@ -250,6 +250,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         plan = Plan(
             actions=self._to_robot(store, windows, made)[0, 0],
             frame=" / ".join(store.spec.selected_frames[frame].name for frame, _ in made.carries[0]),
+            held=_names_of_held(store, made.carries[0]),
             carry=made.carries[0],
             episodes=store.episode_ids[store.row_episodes[rows]],
             steps=store.row_steps[rows],
@@ -324,3 +325,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
         from closedform.policies.saving import save_policy
 
         save_policy(self, folder)
+
+
+def _names_of_held(store: Store, carry: np.ndarray) -> str:
+    names = [store.spec.body_poses.bodies[body][0] if body >= 0 else "nothing" for body in carry[:, 1]]
+    return " / ".join(names) if (carry[:, 1] >= 0).any() else ""

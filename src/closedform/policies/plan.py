@@ -23,6 +23,7 @@ class Plan:
         weights: (m,), sums to one where no network has a share.
         distance: how far the nearest demonstrated observation was, in units of the metric.
         neural_share: how much of the chunk is a network's; the weights sum to the rest.
+        held: what is in the hand, and was carried over in its place, or `""`; of two hands as in `"nothing / hammer"`.
         carry: (hands, 2), frame and body held of each hand, as the store numbers them.
     """
 
@@ -33,6 +34,7 @@ class Plan:
     weights: np.ndarray
     distance: float
     neural_share: float = 0.0
+    held: str = ""
     carry: np.ndarray | None = None
 
     @property
