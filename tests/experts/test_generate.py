@@ -1,6 +1,7 @@
 """Scripted demonstrations: experts succeed, and the file is robomimic's, however often it was interrupted."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,3 +71,14 @@ def test_an_interrupted_generation_goes_on_and_workers_change_nothing(tmp_path):
 def test_what_cannot_be_generated_is_said(tmp_path, task, n, message):
     with pytest.raises(ClosedFormError, match=message):
         generate(task, n, tmp_path / "x.hdf5")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_episodes_in_the_repository_replay(task):
+    path = Path(__file__).parents[1] / "data" / "robomimic" / f"{task}.hdf5"
+    environment = Robomimic(task)
+    demos = environment.read(str(path))
+    with h5py.File(path) as file:
+        group = file["data/demo_0"]
+        environment.restore(group["states"][0], group.attrs["model_file"])
+    assert len(demos) == 2 and any(environment.step(action).success for action in demos[0].actions)

@@ -41,6 +41,7 @@ class Eval(Choosing):
 
     def run(self) -> None:
         """Evaluates, prints the figures and writes what was asked for."""
+        from closedform.evaluation.environment import make_environment
         from closedform.evaluation.study import Study
 
         if self.video < 0:
@@ -56,6 +57,10 @@ class Eval(Choosing):
             n_episodes=self.episodes,
             device=self.device,
         )
+        if self.video:  # better now than after an hour
+            environment = make_environment(self.env)
+            environment.reset(self.seed)
+            environment.render()
         results = study.run(self.json, self.workers)
         print_results([results], [self.policy])
         if self.json:

@@ -180,6 +180,7 @@ class Robomimic:
         if self._renderer is None or self._renderer.model is not model:
             try:
                 self._close_renderer()
+                mujoco.gl_context.GLContext(1, 1).free()  # or a renderer that cannot begin complains again at its end
                 model.vis.global_.offwidth = model.vis.global_.offheight = PICTURE  # some models have less
                 self._renderer = mujoco.Renderer(model, PICTURE, PICTURE)
             except Exception as error:  # each rendering library fails in its own way

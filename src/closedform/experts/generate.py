@@ -125,12 +125,15 @@ def _write(file: Any, seed: int, recorded: Recorded | None) -> None:
     if recorded is not None:
         n = len(recorded.actions)
         group.attrs.update(num_samples=n, model_file=recorded.model, seed=seed)
-        for key, values in recorded.observations.items():
-            group.create_dataset(f"obs/{key}", data=values)
-        group.create_dataset("actions", data=recorded.actions)
-        group.create_dataset("states", data=recorded.states)
-        group.create_dataset("rewards", data=recorded.successes.astype(np.float64))
-        group.create_dataset("dones", data=(np.arange(n) == n - 1).astype(np.int64))
+        arrays = {
+            **{f"obs/{key}": values for key, values in recorded.observations.items()},
+            "actions": recorded.actions,
+            "states": recorded.states,
+            "rewards": recorded.successes.astype(np.float64),
+            "dones": (np.arange(n) == n - 1).astype(np.int64),
+        }
+        for name, values in arrays.items():
+            group.create_dataset(name, data=values, compression="gzip", shuffle=True)
     file.flush()
 
 
