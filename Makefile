@@ -27,7 +27,7 @@ lint: .venv/.dev
 bench: .venv/.bench
 	$(BIN)/python benchmarks/latency.py --output docs/results
 
-paper: .venv/.dev  # about three hours on two cores; goes on where it was stopped
+paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks; goes on where it was stopped
 	$(BIN)/closedform paper pusht
 	$(BIN)/closedform paper tuning
 	$(BIN)/closedform paper guidance

@@ -1,5 +1,6 @@
 """robomimic's tasks: the physics of robosuite's own stepping, seeds, real demonstrations, and what does not fit."""
 
+import json
 import sys
 
 import numpy as np
@@ -97,7 +98,11 @@ def test_demonstrations_become_what_the_environment_takes(tmp_path, lift_environ
         ({"env_name": "PickPlaceCan"}, "expected the task 'Lift', found 'PickPlaceCan'"),
         ({"env_kwargs": {"robots": ["Sawyer"]}}, r"expected the robots \['Panda'\], found \['Sawyer'\]"),
         ({"env_kwargs": {"controller_configs": {"type": "JOINT_POSITION"}}}, "type 'OSC_POSE', found 'JOINT_POSITION'"),
-        ({"env_kwargs": {"control_freq": 10}}, "expected the control frequency 20, found 10"),
+        (
+            {"env_kwargs": {"robots": ["Panda", "Panda"]}},
+            r"expected the robots \['Panda'\], found \['Panda', 'Panda'\]",
+        ),
+        ({"env_kwargs": {"control_freq": 10}}, "expected the control_freq 20, found 10"),
     ],
 )
 def test_what_was_recorded_elsewhere_is_refused_before_the_first_step(lift_environment, change, message):
@@ -142,3 +147,26 @@ def test_bad_actions_and_missing_libraries_are_said(lift_environment, monkeypatc
         ClosedFormError, match=r"expected MuJoCo below 3\.10, found 4\.0\.0: pip install 'mujoco<3\.10'"
     ):
         Robomimic("lift")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"env_kwargs": None}, {"env_kwargs": {"controller_configs": []}}, {"env_version": 1.4}, {"env_name": "unknown"}],
+)
+def test_odd_env_args_do_not_stop_the_reader(tmp_path, lift_environment, change):
+    h5py = pytest.importorskip("h5py")
+    save_demos(demos_for(lift_environment, "robomimic-lift-10"), tmp_path / "lift.hdf5")
+    with h5py.File(tmp_path / "lift.hdf5", "a") as file:
+        recorded = json.loads(file["data"].attrs["env_args"])
+        file["data"].attrs["env_args"] = json.dumps({**recorded, **change})
+    demos = load_demos(tmp_path / "lift.hdf5")
+    assert len(demos) == 10 and (demos.recorded_in is None) == (change.get("env_name") == "unknown")
+    if change.get("env_kwargs", {}) == {}:
+        assert len(lift_environment.read(str(tmp_path / "lift.hdf5"))) == 10
+
+
+def test_rotations_of_absolute_actions_are_not_mixed_up(tmp_path):
+    save_demos(load_demos("robomimic-lift-10", actions="absolute_6d"), tmp_path / "six.hdf5")
+    assert load_demos(tmp_path / "six.hdf5", actions="absolute_6d").action_layout.width == 10
+    with pytest.raises(ClosedFormError, match="expected deltas to make absolute, found absolute_6d"):
+        load_demos(tmp_path / "six.hdf5", actions="absolute")

@@ -82,3 +82,37 @@ def test_the_episodes_in_the_repository_replay(task):
         group = file["data/demo_0"]
         environment.restore(group["states"][0], group.attrs["model_file"])
     assert len(demos) == 2 and any(environment.step(action).success for action in demos[0].actions)
+
+
+def test_an_episode_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path, n = tmp_path / "lift.hdf5", [0]
+    create = h5py.Group.create_dataset
+
+    def interrupted(*arguments, **options):
+        n[0] += 1
+        if n[0] == 12:  # in the middle of the second episode
+            raise KeyboardInterrupt
+        return create(*arguments, **options)
+
+    monkeypatch.setattr(h5py.Group, "create_dataset", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        generate("lift", 2, path)
+    monkeypatch.undo()
+    generate("lift", 2, path)
+    with h5py.File(path) as file:
+        assert sorted(file["data"]) == ["demo_0", "demo_1"]
+        assert all(set(demo) == {"obs", "actions", "states", "rewards", "dones"} for demo in file["data"].values())
+
+
+def test_no_seed_is_left_out_by_several_workers(tmp_path):
+    generate("lift", 7, tmp_path / "lift.hdf5", workers=2)
+    with h5py.File(tmp_path / "lift.hdf5") as file:
+        assert [file[f"data/demo_{i}"].attrs["seed"] for i in range(7)] == list(range(7))  # all of which succeed
+
+
+def test_places_that_cannot_be_written_are_said_at_once(tmp_path):
+    with pytest.raises(ClosedFormError, match="expected the name of a file, found a folder"):
+        generate("lift", 1, tmp_path)
+    (tmp_path / "x.hdf5.partial").write_text("not HDF5")
+    with pytest.raises(ClosedFormError, match=r"x\.hdf5\.partial: expected a generation to go on with.*remove it"):
+        generate("lift", 1, tmp_path / "x.hdf5")

@@ -277,3 +277,14 @@ def test_a_policy_of_another_class_is_refused(tmp_path, demos):
     with pytest.raises(ClosedFormError, match="expected a ClosedFormPolicy, found a NearestNeighborPolicy"):
         ClosedFormPolicy.load(tmp_path / "policy")
     assert isinstance(NearestNeighborPolicy.load(tmp_path / "policy"), NearestNeighborPolicy)
+
+
+def test_policies_saved_before_a_parameter_was_there_stay_as_they_were(tmp_path, demos):
+    policy = ClosedFormPolicy(demos, "paper", n_action_steps=5, n_neighbors=60)
+    policy.save(tmp_path / "policy")
+    path = tmp_path / "policy" / "config.json"
+    content = json.loads(path.read_text())
+    for name in ("shrinkage", "relevance"):
+        del content["parameters"][name]
+    path.write_text(json.dumps(content))
+    assert_same_plans(load_policy(tmp_path / "policy"), policy)

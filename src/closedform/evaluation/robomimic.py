@@ -19,7 +19,7 @@ import numpy as np
 from closedform.demos.demos import Demos
 from closedform.demos.encoding import matrix_of_axis_angle
 from closedform.demos.episode import Episode
-from closedform.demos.formats.robomimic import is_absolute
+from closedform.demos.formats.robomimic import controller_of, is_absolute
 from closedform.demos.load import load_demos
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ClosedFormWarning, ConfigError, DataError, MissingExtraError
@@ -29,6 +29,7 @@ from closedform.evaluation.operational_space import Arm, step_together
 RATE = 20.0
 PICTURE = 512  # pixels
 CAMERA = "agentview"
+CONTROLLER = ("type", "kp", "damping_ratio", "impedance_mode", "uncouple_pos_ori")  # what has to be as it was
 OBJECT_STATE = "object-state"  # robosuite's name of robomimic's `object`
 
 
@@ -82,23 +83,20 @@ class Robomimic:
     def _check_recorded(self, recorded: Mapping[str, Any], source: str) -> None:
         """Says how the environment of a recording differs from this one."""
         own = environment_arguments(self.task.name)
-        then, now = recorded.get("env_kwargs", {}), own["env_kwargs"]
-        for what, found, expected in (
-            ("task", recorded.get("env_name"), own["env_name"]),
-            ("robots", then.get("robots"), now["robots"]),
-            *(
-                (f"controller's {name}", then.get("controller_configs", {}).get(name), now["controller_configs"][name])
-                for name in ("type", "kp", "impedance_mode", "uncouple_pos_ori")
-            ),
-            ("control frequency", then.get("control_freq"), now["control_freq"]),
-        ):
-            if found is not None and np.any(np.asarray(found) != np.asarray(expected)):
+        arguments = recorded.get("env_kwargs")
+        then, now = arguments if isinstance(arguments, Mapping) else {}, own["env_kwargs"]
+        controllers = controller_of(recorded), now["controller_configs"]
+        compared = [("task", recorded.get("env_name"), own["env_name"])]
+        compared += [(name, then.get(name), now.get(name)) for name in ("robots", "env_configuration", "control_freq")]
+        compared += [(f"controller's {name}", *(c.get(name) for c in controllers)) for name in CONTROLLER]
+        for what, found, expected in compared:
+            if found is not None and expected is not None and not _same(found, expected):
                 raise DataError(
                     f"{source} does not belong to the environment {self.task.name!r}: expected the {what} "
                     f"{expected!r}, found {found!r}"
                 )
         version = recorded.get("env_version")
-        if version is not None and version.split(".")[:2] != own["env_version"].split(".")[:2]:
+        if version is not None and str(version).split(".")[:2] != own["env_version"].split(".")[:2]:
             warnings.warn(
                 f"{source} was recorded with robosuite {version}, and this is {own['env_version']}: what it shows may "
                 "not work here; evaluate with the version of the recording to be sure",
@@ -175,6 +173,8 @@ class Robomimic:
 
     def render(self) -> np.ndarray:
         """The scene from the front."""
+        if not self._arms:
+            raise ConfigError("expected an episode to show, found none: call reset first")
         mujoco = _mujoco()
         model, data = self._arms[0].model, self._arms[0].data
         if self._renderer is None or self._renderer.model is not model:
@@ -212,6 +212,14 @@ class Robomimic:
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None
+
+
+def _same(found: Any, expected: Any) -> bool:
+    """Whether two arguments mean the same; a number may stand for six equal ones."""
+    numbers = (int, float)
+    if isinstance(found, numbers) or isinstance(expected, numbers):
+        return bool(np.all(np.asarray(found) == np.asarray(expected)))
+    return found == expected
 
 
 def environment_arguments(task: str) -> dict[str, Any]:

@@ -8,14 +8,14 @@ import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from closedform import __version__
-from closedform.demos.formats.common import require
+from closedform.demos.formats.common import appearing, require
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.evaluation.environment import check_seed
@@ -23,6 +23,7 @@ from closedform.evaluation.evaluate import one_thread_each
 from closedform.evaluation.robomimic import Robomimic, environment_arguments
 from closedform.experts.record import Recorded, record
 
+WRITING = "writing"  # the group of an episode that is not yet whole
 HOPELESS = 50  # failures in a row after which an expert is taken to be broken
 
 _scene: list[Robomimic] = []  # of a worker process
@@ -57,11 +58,13 @@ def generate(
         raise ConfigError(f"no task {task!r}: expected one of {', '.join(TASKS)}")
     if n_episodes < 1 or workers < 1:
         raise ConfigError(f"expected at least one episode and one worker, found {n_episodes} and {workers}")
+    if path.is_dir():
+        raise ConfigError(f"{path}: expected the name of a file, found a folder")
     check_seed(seed, n_episodes)
     h5py = require("h5py", "writing a robomimic file")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    with h5py.File(partial, "a") as file:
+    with _opened(h5py, partial) as file:
         tried = _tried(file, partial, task, seed)
         successes, in_a_row = sum(tried.values()), 0
         recordings = _recordings(task, count(seed + len(tried)), workers)
@@ -76,9 +79,21 @@ def generate(
             if progress:
                 progress(successes, len(tried))
         recordings.close()
-        _finish(file, task, n_episodes)
-    partial.replace(path)
+        with appearing(path, folder=False) as target, h5py.File(target, "w") as finished:
+            _finish(file["data"], finished.create_group("data"), task, n_episodes)
+    partial.unlink()
     return len(tried)
+
+
+def _opened(h5py: Any, partial: Path) -> Any:
+    try:
+        return h5py.File(partial, "a")
+    except OSError as error:
+        found = "something else" if partial.exists() else str(error)
+        raise LoadError(
+            f"{partial}: expected a generation to go on with, or to be able to begin one, found {found}: remove it or "
+            "choose another name"
+        ) from error
 
 
 def _tried(file: Any, partial: Path, task: str, seed: int) -> dict[int, bool]:
@@ -90,7 +105,9 @@ def _tried(file: Any, partial: Path, task: str, seed: int) -> dict[int, bool]:
             f"seed {found[1]}: remove it to begin anew"
         )
     file.attrs.update(task=task, seed=seed)
-    return {int(name[5:]): bool(len(group)) for name, group in file.require_group("data").items()}
+    if WRITING in file.require_group("data"):
+        del file["data"][WRITING]
+    return {int(name[5:]): bool(len(group)) for name, group in file["data"].items()}
 
 
 def _recordings(task: str, seeds: Iterator[int], workers: int) -> Generator[tuple[int, Recorded | None], None, None]:
@@ -99,9 +116,10 @@ def _recordings(task: str, seeds: Iterator[int], workers: int) -> Generator[tupl
         environment = Robomimic(task)
         for seed in seeds:
             yield seed, record(environment, seed)
+        return
     with one_thread_each():
         pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (task,))
-        waiting = deque((seed, pool.submit(_record, seed)) for seed, _ in zip(seeds, range(2 * workers), strict=False))
+        waiting = deque((seed, pool.submit(_record, seed)) for seed in islice(seeds, 2 * workers))
     try:
         for seed in seeds:
             of, future = waiting.popleft()
@@ -121,7 +139,7 @@ def _record(seed: int) -> Recorded | None:
 
 
 def _write(file: Any, seed: int, recorded: Recorded | None) -> None:
-    group = file["data"].create_group(f"seed_{seed}")
+    group = file["data"].create_group(WRITING)
     if recorded is not None:
         n = len(recorded.actions)
         group.attrs.update(num_samples=n, model_file=recorded.model, seed=seed)
@@ -134,26 +152,19 @@ def _write(file: Any, seed: int, recorded: Recorded | None) -> None:
         }
         for name, values in arrays.items():
             group.create_dataset(name, data=values, compression="gzip", shuffle=True)
+    file["data"].move(WRITING, f"seed_{seed}")  # whole, or not at all
     file.flush()
 
 
-def _finish(file: Any, task: str, n_episodes: int) -> None:
+def _finish(data: Any, finished: Any, task: str, n_episodes: int) -> None:
     """Numbers the successes in the order of their seeds and says what they are."""
-    data = file["data"]
     seeds = sorted(int(name[5:]) for name in data)
-    for seed in seeds:
-        if not len(data[f"seed_{seed}"]):
-            del data[f"seed_{seed}"]
-    kept = [seed for seed in seeds if f"seed_{seed}" in data]
+    kept = [seed for seed in seeds if len(data[f"seed_{seed}"])][:n_episodes]
     for number, seed in enumerate(kept):
-        if number < n_episodes:
-            data.move(f"seed_{seed}", f"demo_{number}")
-        else:
-            del data[f"seed_{seed}"]
-    data.attrs.update(
-        total=sum(int(demo.attrs["num_samples"]) for demo in data.values()),
+        data.copy(f"seed_{seed}", finished, f"demo_{number}")
+    finished.attrs.update(
+        total=sum(int(demo.attrs["num_samples"]) for demo in finished.values()),
         env_args=json.dumps(environment_arguments(task)),
         source=f"scripted by closedform {__version__}: no person demonstrated anything",
-        tried=seeds.index(kept[n_episodes - 1]) + 1,
+        tried=seeds.index(kept[-1]) + 1,
     )
-    file.attrs.clear()

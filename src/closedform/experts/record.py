@@ -13,7 +13,7 @@ from closedform.experts.single_arm import can, lift, square
 from closedform.experts.tool_hang import tool_hang
 from closedform.experts.transport import transport
 
-AFTER = 10  # steps recorded after success, as robosuite's own collection does
+AFTER = 10  # steps recorded from success on, as robosuite's own collection does
 
 EXPERTS: dict[str, Callable[[Robomimic, np.random.Generator], Iterator[Command] | Iterator[tuple[Command, ...]]]] = {
     "lift": lift,

@@ -119,4 +119,4 @@ def read_config(path: Path) -> tuple[type[DemonstrationPolicy[Any]], dict[str, A
         raise LoadError(f"{path}: expected a parameter file that 'closedform tune' wrote, found {found}")
     if content.get("policy") not in POLICIES or not isinstance(content.get("parameters"), dict):
         raise LoadError(f"{path}: expected a parameter file with policy and parameters, found one without")
-    return POLICIES[content["policy"]], content["parameters"]
+    return POLICIES[content["policy"]], {**PolicyConfig.BEFORE, **content["parameters"]}

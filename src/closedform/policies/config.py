@@ -66,6 +66,9 @@ class PolicyConfig:
         "goal_weight": 0.0,
     }
 
+    BEFORE: ClassVar[dict[str, Any]] = {"shrinkage": 0.0, "relevance": False}
+    """What parameters were that policies had not yet when they were saved."""
+
     def __post_init__(self):
         _normalise_types(self)
         for name in ("n_obs_steps", "n_action_steps", "n_execute"):

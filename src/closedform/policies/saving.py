@@ -20,6 +20,7 @@ from closedform.demos.formats.common import crc32, flush
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError
 from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.config import PolicyConfig
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.policy import Policy
@@ -122,7 +123,7 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
     try:
         policy_class = POLICIES[config["policy"]]
         layouts = [Layout.from_json(config[key]) for key in ("observation_layout", "action_layout")]
-        saved_parameters = dict(config["parameters"])
+        saved_parameters = {**PolicyConfig.BEFORE, **config["parameters"]}
         n_episodes, n_steps, next_id = (int(config[key]) for key in ("n_episodes", "n_steps", "next_episode_id"))
         if saved_parameters.get("features") == "custom":
             if feature_map is None:

@@ -19,7 +19,7 @@ SURE = 2.0  # standard errors
 HALVINGS = 6  # what counts 2^-6 times as much counts nothing
 
 
-def entry_weights(store: Store) -> np.ndarray:
+def entry_weights(store: Store, features: np.ndarray) -> np.ndarray:
     """What to multiply each feature with, (D_z,): powers of two, one for each entry of the layout.
 
     Windows are predicted from those of other episodes with the observation kernel. In closed form, the derivative of
@@ -30,17 +30,19 @@ def entry_weights(store: Store) -> np.ndarray:
     The idea is that of metric learning for kernel regression (Weinberger and Tesauro, 2007), one step at a time.
 
     Args:
-        store: whose features may be weighed already; its first `n_judging` episodes are asked.
+        store: of the episodes that are asked.
+        features: (n, D_z), of its windows, not weighed.
     """
     weights = np.ones(len(store.feature_scale))
     columns = _entry_columns(store)
-    counts = store.counts[: n_judging(len(store.episodes))]
-    if not columns or np.count_nonzero(counts) < FEWEST_EPISODES or counts.sum() < FEWEST_WINDOWS:
+    if not columns or np.count_nonzero(store.counts) < FEWEST_EPISODES or len(store) < FEWEST_WINDOWS:
         return weights
-    pool = np.unique(np.linspace(0, counts.sum() - 1, min(N_POOL, counts.sum())).astype(int))
+    pool = np.unique(np.linspace(0, len(store) - 1, min(N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(N_QUERIES, len(pool))).astype(int))
-    features = store.index.rows()[pool] / store.entry_weights
+    features = features[pool]
     near = _neighbours(features, store.row_episodes[pool], queries)
+    if near.shape[1] <= RANK:
+        return weights
     chunks, own = _targets(store, pool[near], pool[queries])
     difference = np.square(features[near] - features[queries][:, None])
     parts = np.stack([difference[..., c].sum(-1) for c in columns], axis=-1)

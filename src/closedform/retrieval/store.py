@@ -16,13 +16,14 @@ from closedform.demos.layout import Layout
 from closedform.errors import DataError
 from closedform.retrieval.faiss_index import FaissIndex
 from closedform.retrieval.feature_map import FeatureMap
-from closedform.retrieval.frame import BodyPoses, Frame, frame_axes, into_frame
+from closedform.retrieval.frame import BodyPoses, Frame
 from closedform.retrieval.goal import Goal, find_goal
 from closedform.retrieval.hand import Carrier, Hand, hands_of, held_bodies, rotation_near, turn_sum
 from closedform.retrieval.index import ExactIndex, Index
 from closedform.retrieval.metric import covariance_factor
 from closedform.retrieval.relevance import entry_weights, n_judging
-from closedform.retrieval.statistics import Statistics, half_ranges
+from closedform.retrieval.scaling import ActionScaling, action_scaling, action_statistics
+from closedform.retrieval.statistics import Statistics
 
 EPISODES_PER_NEIGHBOURHOOD = 4  # of which one tells something about the shape of any one neighbourhood
 
@@ -88,20 +89,6 @@ class StoreSpec:
         frames = [(f.body, f.turns, f.whole) for f in self.selected_frames]
         hands = [(hand.body, hand.position, hand.rotation) for hand in self.hands]
         return np.array(blocks, np.int64), np.array(frames, np.int64), np.array(hands, np.int64)
-
-
-class ActionScaling(NamedTuple):
-    """Encoded actions in frame f times scale[f] plus offset: what diffusion works on, about [-1, 1].
-
-    Attributes:
-        offset, scale: (frames, D), with normalised = (encoded - offset) * scale.
-        weight: (D,), what makes the frames' variances comparable: one common unit for lengths, 0 for what no frame
-            changes.
-    """
-
-    offset: np.ndarray
-    scale: np.ndarray
-    weight: np.ndarray
 
 
 class _Rows(NamedTuple):
@@ -191,7 +178,7 @@ class Store:
             feature_offset=offset,
             feature_scale=scale,
             entry_weights=np.ones(len(scale)),
-            scaling=_action_scaling(spec, rows.action_statistics),
+            scaling=action_scaling(spec, rows.action_statistics),
         )
         return _check_binary(store).weighed()
 
@@ -234,7 +221,7 @@ class Store:
         action_statistics = self.action_statistics.append(rows.action_statistics)
         episodes = (*self.episodes, episode)
         episode_ids = np.append(self.episode_ids, episode_id)
-        scaling = _action_scaling(self.spec, action_statistics)
+        scaling = action_scaling(self.spec, action_statistics)
         offset, scale = self.spec.feature_map.scaling(feature_statistics)
         if not self._has_scaling(offset, scale):
             return Store.build(self.spec, episodes, episode_ids)
@@ -294,7 +281,7 @@ class Store:
             turn_sums=self.turn_sums[keep],
             feature_statistics=feature_statistics,
             action_statistics=action_statistics,
-            scaling=_action_scaling(self.spec, action_statistics),
+            scaling=action_scaling(self.spec, action_statistics),
         )
         judging = n_judging(len(episodes))
         same = judging == n_judging(len(self.episodes)) and keep[:judging].all()
@@ -304,12 +291,29 @@ class Store:
         """The store with the weights that its episodes call for."""
         if not self.spec.relevance:
             return self
-        weights = entry_weights(self)
+        judges = self._first(n_judging(len(self.episodes)))
+        weights = entry_weights(judges, self.index.rows()[: len(judges)] / self.entry_weights)
         if np.array_equal(weights, self.entry_weights):
             return self
         change = weights / self.entry_weights  # powers of two, which lose nothing
         index = _make_index(self.spec, self.index.rows() * change)
         return replace(self, index=index, feature_scale=self.feature_scale * change, entry_weights=weights)
+
+    def _first(self, n: int) -> Store:
+        """What a plan reads but for the index, with the first n episodes alone."""
+        n_rows, n_actions, keep = self.counts[:n].sum(), self.lengths[:n].sum(), np.arange(len(self.episodes)) < n
+        per_row = ("starts", "row_episodes", "row_steps", "poses", "held")
+        per_episode = ("episodes", "episode_ids", "counts", "lengths", "turn_sums")
+        statistics = self.action_statistics.keep(keep)
+        return replace(
+            self,
+            **{name: getattr(self, name)[:n_rows] for name in per_row},
+            **{name: getattr(self, name)[:n] for name in per_episode},
+            actions=self.actions[:n_actions],
+            feature_statistics=self.feature_statistics.keep(keep),
+            action_statistics=statistics,
+            scaling=action_scaling(self.spec, statistics) if n else self.scaling,
+        )
 
     def _has_scaling(self, offset: np.ndarray, scale: np.ndarray) -> bool:
         own = self.feature_scale / self.entry_weights
@@ -406,7 +410,7 @@ def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
         held=np.concatenate(held),
         turn_sums=np.array([_turn_sums(spec, *pair) for pair in zip(episodes, poses, strict=True)]),
         feature_statistics=Statistics.of(lifted, counts),
-        action_statistics=_action_statistics(spec, episodes),
+        action_statistics=action_statistics(spec, episodes),
     )
 
 
@@ -423,38 +427,5 @@ def _turn_sums(spec: StoreSpec, episode: Episode, poses: np.ndarray) -> np.ndarr
     return np.array([turn_sum(hand, encoded, poses) for hand in spec.hands])
 
 
-def _action_statistics(spec: StoreSpec, episodes: Sequence[Episode]) -> Statistics:
-    """Statistics of the encoded actions, as seen from each frame at the same step: (E, frames * D)."""
-    observations = np.concatenate([episode.observations for episode in episodes])
-    actions = spec.encoding.encode(np.concatenate([episode.actions for episode in episodes]))
-    poses = spec.body_poses(observations)
-    seen = [
-        into_frame(actions[:, None], spec.encoding.blocks, *frame_axes(frame, poses, spec.body_poses.dimension))[:, 0]
-        if frame.body >= 0
-        else actions
-        for frame in spec.selected_frames
-    ]
-    return Statistics.of(np.concatenate(seen, axis=1), np.array([len(episode) for episode in episodes]))
-
-
 def _starts(counts: np.ndarray, lengths: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return np.repeat(np.cumsum(lengths) - lengths, counts) + steps
-
-
-def _action_scaling(spec: StoreSpec, statistics: Statistics) -> ActionScaling:
-    """Min-max to [-1, 1]; in a body's frame lengths keep their proportions. Unit vectors need no scaling."""
-    shape = (len(spec.selected_frames), spec.encoding.width)
-    low, high = (bound.reshape(shape) for bound in statistics.range())
-    offset, half = (low + high) / 2, half_ranges(low, high)
-    weight = np.zeros(spec.encoding.width)
-    for block in spec.encoding.blocks:
-        columns = slice(block.start, block.start + block.size)
-        if block.unit:
-            offset[:, columns], half[:, columns] = 0.0, 1.0
-        elif block.turns:
-            for f, frame in enumerate(spec.selected_frames):
-                if frame.body >= 0:
-                    half[f, columns] = half[f, columns].max()
-        if block.turns:
-            weight[columns] = 1 / half[:, columns].max() ** 2
-    return ActionScaling(offset, 1 / half, weight)

@@ -26,6 +26,7 @@ from closedform.errors import ClosedFormError, LoadError
 
 NAME = "robomimic"
 PURPOSE = "reading a robomimic file"
+UNKNOWN: dict[str, Any] = {"env_name": "unknown", "type": 1, "env_kwargs": {}}
 LOW_DIM_KEYS = ("object", "robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos")
 SECOND_ARM_KEYS = ("robot1_eef_pos", "robot1_eef_quat", "robot1_gripper_qpos")
 
@@ -60,8 +61,14 @@ def _read(path: Path, file: Any, options: ReadOptions) -> Demos:
         names = [name for name in names if name in mask]
     names = [names[e] for e in select(path, options.episodes, len(names))]
     environment = _environment(file)
-    if is_absolute(environment) and options.actions == "absolute":
-        options = replace(options, actions="recorded")  # it is so already
+    if is_absolute(environment) and options.actions != "recorded":
+        stored = _stored(file, "action_layout")
+        kind = "absolute_6d" if stored and any(e.kind == "rotation6d" for e in stored.entries) else "absolute"
+        if kind != options.actions:
+            raise LoadError(
+                f"{path}: expected deltas to make {options.actions}, found {kind}: begin with the recording"
+            )
+        options = replace(options, actions="recorded")  # they are so already
     form = "absolute" if is_absolute(environment) and options.actions == "recorded" else options.actions
     pairs, layouts = [], {}
     for name in names:
@@ -80,11 +87,14 @@ def _read(path: Path, file: Any, options: ReadOptions) -> Demos:
                 "observation_layout": _stored(file, "observation_layout") or _layout(keys, parts, environment),
                 "action_layout": _stored(file, "action_layout") or _action_layout(actions.shape[1], form),
             }
-    rate = environment.get("env_kwargs", {}).get("control_freq", file["data"].attrs.get("rate"))
+    arguments = environment.get("env_kwargs")
+    rate = arguments.get("control_freq") if isinstance(arguments, dict) else None
+    rate = file["data"].attrs.get("rate") if rate is None else rate
     rate = None if rate is None else float(rate)
+    unknown = environment.get("env_name") in (None, UNKNOWN["env_name"])
     if options.actions != "recorded":
-        environment["env_kwargs"]["controller_configs"]["control_delta"] = False
-    return make_demos(path, pairs, options, **layouts, rate=rate, recorded_in=environment or None)
+        controller_of(environment)["control_delta"] = False
+    return make_demos(path, pairs, options, **layouts, rate=rate, recorded_in=None if unknown else environment)
 
 
 def _numbers(path: Path, demo: str, group: Any, key: str) -> np.ndarray:
@@ -103,8 +113,17 @@ def _environment(file: Any) -> dict[str, Any]:
 
 def is_absolute(environment: Mapping[str, Any]) -> bool:
     """Whether actions are targets of robosuite's OSC_POSE controller, as Diffusion Policy keeps them."""
-    controller = environment.get("env_kwargs", {}).get("controller_configs", {})
+    controller = controller_of(environment)
     return controller.get("type") == "OSC_POSE" and controller.get("control_delta") is False
+
+
+def controller_of(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The controller in `env_args`; of several arms that of the first, and {} if there is none."""
+    arguments = environment.get("env_kwargs")
+    found = arguments.get("controller_configs") if isinstance(arguments, Mapping) else None
+    if isinstance(found, list) and found:
+        found = found[0]
+    return found if isinstance(found, dict) else {}
 
 
 def _stored(file: Any, name: str) -> Layout | None:
@@ -166,7 +185,7 @@ def _absolute(
     The controller adds the scaled delta to the pose of its own frame at the time, which is turned by -90 degrees about
     the hand's z axis from `robot0_eef_quat`.
     """
-    controller = environment.get("env_kwargs", {}).get("controller_configs", {})
+    controller = controller_of(environment)
     if controller.get("type") != "OSC_POSE" or not controller.get("control_delta", False):
         raise LoadError(
             f"{path}: absolute actions are made from OSC_POSE deltas, found controller {controller.get('type')!r} with "
@@ -196,8 +215,7 @@ def write(demos: Demos, path: Path) -> None:
     with appearing(path, folder=False) as target, h5py.File(target, "w") as file:
         data = file.create_group("data")
         data.attrs["total"] = demos.n_steps
-        unknown = {"env_name": "unknown", "type": 1, "env_kwargs": {}}
-        data.attrs["env_args"] = json.dumps(demos.recorded_in or unknown)
+        data.attrs["env_args"] = json.dumps(demos.recorded_in or UNKNOWN)
         data.attrs["observation_layout"] = json.dumps(demos.observation_layout.to_json())
         data.attrs["action_layout"] = json.dumps(demos.action_layout.to_json())
         if demos.rate is not None:

@@ -1,0 +1,62 @@
+"""Scaling: how actions, as each frame sees them, become the numbers that diffusion works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from closedform.demos.episode import Episode
+from closedform.retrieval.frame import frame_axes, into_frame
+from closedform.retrieval.statistics import Statistics, half_ranges
+
+if TYPE_CHECKING:
+    from closedform.retrieval.store import StoreSpec
+
+
+class ActionScaling(NamedTuple):
+    """Encoded actions in frame f times scale[f] plus offset: what diffusion works on, about [-1, 1].
+
+    Attributes:
+        offset, scale: (frames, D), with normalised = (encoded - offset) * scale.
+        weight: (D,), what makes the frames' variances comparable: one common unit for lengths, 0 for what no frame
+            changes.
+    """
+
+    offset: np.ndarray
+    scale: np.ndarray
+    weight: np.ndarray
+
+
+def action_statistics(spec: StoreSpec, episodes: Sequence[Episode]) -> Statistics:
+    """Statistics of the encoded actions, as seen from each frame at the same step: (E, frames * D)."""
+    observations = np.concatenate([episode.observations for episode in episodes])
+    actions = spec.encoding.encode(np.concatenate([episode.actions for episode in episodes]))
+    poses = spec.body_poses(observations)
+    seen = [
+        into_frame(actions[:, None], spec.encoding.blocks, *frame_axes(frame, poses, spec.body_poses.dimension))[:, 0]
+        if frame.body >= 0
+        else actions
+        for frame in spec.selected_frames
+    ]
+    return Statistics.of(np.concatenate(seen, axis=1), np.array([len(episode) for episode in episodes]))
+
+
+def action_scaling(spec: StoreSpec, statistics: Statistics) -> ActionScaling:
+    """Min-max to [-1, 1]; in a body's frame lengths keep their proportions. Unit vectors need no scaling."""
+    shape = (len(spec.selected_frames), spec.encoding.width)
+    low, high = (bound.reshape(shape) for bound in statistics.range())
+    offset, half = (low + high) / 2, half_ranges(low, high)
+    weight = np.zeros(spec.encoding.width)
+    for block in spec.encoding.blocks:
+        columns = slice(block.start, block.start + block.size)
+        if block.unit:
+            offset[:, columns], half[:, columns] = 0.0, 1.0
+        elif block.turns:
+            for f, frame in enumerate(spec.selected_frames):
+                if frame.body >= 0:
+                    half[f, columns] = half[f, columns].max()
+        if block.turns:
+            weight[columns] = 1 / half[:, columns].max() ** 2
+    return ActionScaling(offset, 1 / half, weight)
