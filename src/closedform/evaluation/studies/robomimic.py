@@ -26,10 +26,11 @@ from closedform.policies.policy import Policy
 
 N_EPISODES = 150  # as in the paper
 N_PUSHT = 500
+N_NEURAL = {"lift": 150, "can": 50, "square": 50, "transport": 50, "tool_hang": 50}  # it plans for seconds on a CPU
 MS = ("plan_p50_ms", "plan_p99_ms")
 TRAINING_STEPS = {"lift": 100_000, "can": 100_000, "square": 50_000, "transport": 50_000, "tool_hang": 50_000}
 N_DEMOS = 200
-N_ABLATION, ABLATION_SEED, N_ABLATION_DEMOS = 50, 20_000, 10
+N_ABLATION, ABLATION_SEED, N_ABLATION_DEMOS = 25, 20_000, 10
 HUMAN = "robomimic-lift-10"
 TITLES = {"lift": "Lift", "can": "Can", "square": "Square", "transport": "Transport", "tool_hang": "ToolHang"}
 PAPER_SETTINGS = {  # the paper's table of hyperparameters; k_nn, N_a and N_o are the same for all
@@ -62,9 +63,6 @@ ABLATIONS = {
     "world": ("no frames: everything stays where it was recorded", lambda frames: ("frames=world",)),
     "mahalanobis": ("the local covariance as it is", lambda frames: ("shrinkage=0",)),
     "relevance": ("every entry of an observation counts in full", lambda frames: ("relevance=false",)),
-    "sphere": ("a sphere instead of the local covariance", lambda frames: ("shrinkage=1",)),
-    "goal": ("no preference for what leads to the goal", lambda frames: ("goal_weight=0",)),
-    "memory": ("no loop memory", lambda frames: ("loop_memory=0",)),
 }
 DISTRACTED, N_DISTRACTIONS, N_DISTRACTED_DEMOS = ("can", "square"), 10, 25
 
@@ -141,7 +139,11 @@ def studies(runner: Runner) -> dict[str, Study]:
                 e, make_policy(n, read(e, t), _settings(n, t)), n, source(t)
             )
         makers[f"{task}_neural"] = lambda t=task: of(
-            t, _network(runner, t, lambda: read(t, t)), str(_network_folder(runner, t)), source(t)
+            t,
+            _network(runner, t, lambda: read(t, t)),
+            str(_network_folder(runner, t)),
+            source(t),
+            n_episodes=N_NEURAL[t],
         )
     for name in ("default", "paper", "1nn", "vinn"):
         env = "lift" if name == "default" else "lift_poses"
@@ -303,7 +305,9 @@ scores {interval(rows["pusht_default"], "score")} over {N_PUSHT} episodes from s
 {interval(rows["pusht_default"], "success")}. The rows
 with the paper's parameters observe poses and grippers only (`lift_poses` and so on: 16, 16, 16, 45 and 30 numbers; the
 paper's 14, 36 and 22 do not decompose into keys) and execute all 24 actions of a chunk, which the paper leaves open.
-The network is the paper's transformer, trained on the same demonstrations for 100,000 steps (Lift and Can) or 50,000.
+The network is the paper's transformer, trained on the same demonstrations for 100,000 steps (Lift and Can) or 50,000,
+and evaluated on the first 50 of these episodes but for Lift. At the paper's bandwidths the kernel is so sharp that one
+demonstration has all the weight: its closed form, kernel regression and 1-NN then do nearly the same.
 
 ## Ten human demonstrations of Lift
 
