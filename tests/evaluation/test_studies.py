@@ -8,8 +8,8 @@ import pytest
 
 from closedform import save_demos
 from closedform.cli import main
-from closedform.errors import ConfigError
-from closedform.evaluation.studies import augmentation, guidance, pusht, tuning
+from closedform.errors import ConfigError, LoadError
+from closedform.evaluation.studies import augmentation, guidance, pusht, robomimic, tuning
 from closedform.evaluation.studies.runner import Runner, markdown_table
 from closedform.figures import pyplot
 from tests.evaluation.toy import reach_demos
@@ -81,3 +81,33 @@ def test_parts_of_a_study_are_named(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["paper", "pusht", "--only", "default"])
     assert "only: expected it with guidance, augmentation or robomimic" in capsys.readouterr().err
+
+
+def test_the_robomimic_study_knows_its_evaluations_and_the_papers_parameters(tmp_path):
+    runner = Runner("robomimic", tmp_path / "out", tmp_path / "work", only=("kitchen_default",))
+    with pytest.raises(ConfigError, match="no evaluation 'kitchen_default': expected some of lift_default, lift_paper"):
+        robomimic.run(runner)
+    assert not (tmp_path / "work").exists()  # nothing was generated for it
+    assert robomimic._settings("paper", "can")[:2] == ("tau=0.05", "bandwidth=0.04")
+    assert robomimic._settings("vinn", "can")[0] == "bandwidth=0.04"
+    assert robomimic._settings("1nn", "can") == ("n_neighbors=350", "n_action_steps=24", "n_execute=24")
+    assert robomimic._settings("default", "can") == ()
+    assert robomimic._frames("square") == "world,nut,nut.position"
+
+
+def test_what_distracts_is_the_same_for_a_seed_and_says_nothing():
+    from closedform.evaluation.studies.robomimic import N_DISTRACTIONS, distracted_can, wandering
+
+    environment = distracted_can()
+    first = environment.reset(3)
+    assert len(first) == 23 + N_DISTRACTIONS == environment.observation_layout.width
+    assert np.array_equal(first[-N_DISTRACTIONS:], wandering(3, 1)[0]) and np.array_equal(environment.reset(3), first)
+    many = wandering(0, 4000)
+    assert np.abs(np.corrcoef(many.T) - np.eye(N_DISTRACTIONS)).max() < 0.3 and many.std() == pytest.approx(1, abs=0.1)
+
+
+def test_without_a_gpu_a_network_is_not_trained(tmp_path):
+    runner = Runner("robomimic", tmp_path / "out", tmp_path / "work", device="cpu", only=("lift_neural",))
+    with pytest.raises(LoadError, match="expected the network of 'lift', found none, and no GPU to train it on"):
+        robomimic.run(runner)
+    assert not (tmp_path / "work").exists()

@@ -181,6 +181,11 @@ def studies(runner: Runner) -> dict[str, Study]:
                 **small,
             )
     runner.check_only(makers)
+    if not runner.only:
+        for task in TASKS:
+            if not _can_have_network(runner, task):
+                print(f"no network for {task!r} and no GPU to train one on: its row stays empty")
+                del makers[f"{task}_neural"]
     return {key: make() for key, make in makers.items() if not runner.only or key in runner.only}
 
 
@@ -211,18 +216,20 @@ def _network_folder(runner: Runner, task: str) -> Path:
 
 def _network(runner: Runner, task: str, demos: Callable[[], Demos]) -> Policy[Any]:
     """The network of a task, which is trained if it is not there."""
-    from closedform.neural.device import choose_device
     from closedform.neural.policy import NeuralPolicy
 
     folder = _network_folder(runner, task)
+    if not _can_have_network(runner, task):
+        raise LoadError(f"{folder}: expected the network of {task!r}, found none, and no GPU to train it on")
     if not folder.exists():
-        if choose_device(runner.device) == "cpu":
-            raise LoadError(
-                f"{folder}: expected the network of {task!r}, found none, and no GPU to train it on; train it on one "
-                f"with 'closedform paper robomimic --only {task}_neural', or name the other evaluations with --only"
-            )
         train(runner, task, demos())
     return NeuralPolicy.load(folder).to(runner.device)
+
+
+def _can_have_network(runner: Runner, task: str) -> bool:
+    from closedform.neural.device import choose_device
+
+    return _network_folder(runner, task).exists() or choose_device(runner.device) != "cpu"
 
 
 def train(runner: Runner, task: str, demos: Demos) -> None:
@@ -266,7 +273,7 @@ def _draw_curves(runner: Runner, rows: dict[str, dict[str, Any]]) -> None:
 def _write_page(runner: Runner, results: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:
     benchmark = [[name, *values] for name, values in REPORTED.items()]
     benchmark += [
-        [label, *(interval(rows[f"{task}_{policy}"], "success") for task in TASKS)]
+        [label, *(interval(rows[key], "success") if (key := f"{task}_{policy}") in rows else "" for task in TASKS)]
         for policy, label in POLICIES.items()
     ]
     human = [[POLICIES[name], interval(rows[f"human_{name}"], "success")] for name in list(POLICIES)[:-1]]
