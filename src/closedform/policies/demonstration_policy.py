@@ -304,11 +304,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
         spec = store.spec
         size, n_samples, _ = made.chunks.shape
         encoded = made.chunks.reshape(size, n_samples * self.config.n_action_steps, spec.encoding.width).copy()
-        for carry in np.unique(made.carries, axis=0):
-            chosen = (made.carries == carry).all((1, 2))
+        for carry in made.carries if size == 1 else np.unique(made.carries, axis=0):
+            chosen = slice(None) if size == 1 else (made.carries == carry).all((1, 2))
             offset, scale = store.normalisation(carry)
-            poses = spec.body_poses(windows[chosen, -1])
-            encoded[chosen] = store.carrier.out_of(encoded[chosen] / scale + offset, poses, carry)
+            encoded[chosen] = encoded[chosen] / scale + offset
+            if not store.carrier.as_recorded(carry):
+                poses = spec.body_poses(windows[chosen, -1])
+                encoded[chosen] = store.carrier.out_of(encoded[chosen], poses, carry)
         actions = spec.encoding.decode(encoded).reshape(size, n_samples, self.config.n_action_steps, -1)
         for kind, columns, low, high in store.bounded_actions:
             values = actions[..., columns]

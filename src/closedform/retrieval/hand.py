@@ -176,6 +176,8 @@ class Carrier:
             poses: (n, bodies, width), at the first step.
             carry: (hands, 2), the frame and the body held, -1 for none.
         """
+        if self.as_recorded(carry):
+            return encoded
         result = encoded.copy()
         for hand, turn, (frame, held) in zip(self.hands, self.turns, carry, strict=True):
             chunks = encoded if held < 0 else onto_held(encoded, hand, held, turn, poses)
@@ -185,6 +187,8 @@ class Carrier:
 
     def out_of(self, encoded: np.ndarray, poses: np.ndarray, carry: np.ndarray) -> np.ndarray:
         """The inverse of `into`."""
+        if self.as_recorded(carry):
+            return encoded
         result = encoded.copy()
         for hand, turn, (frame, held) in zip(self.hands, self.turns, carry, strict=True):
             axes = frame_axes(self.frames[frame], poses, self.dimension)
@@ -193,3 +197,7 @@ class Carrier:
                 chunks = onto_held(chunks, hand, held, turn, poses, back=True)
             result[..., hand.columns] = chunks[..., hand.columns]
         return result
+
+    def as_recorded(self, carry: np.ndarray) -> bool:
+        """Whether nothing is carried over: every hand is in the world and holds nothing."""
+        return all(held < 0 and self.frames[frame].body < 0 for frame, held in carry)

@@ -352,6 +352,8 @@ class Store:
 
     def normalisation(self, carry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Offset and scale (D,) of encoded actions that are carried over."""
+        if len(carry) == 1:
+            return self.scaling.offset[carry[0, 0]], self.scaling.scale[carry[0, 0]]
         offset, scale = (np.empty(self.spec.encoding.width) for _ in range(2))
         for hand, (frame, _) in zip(self.spec.hands, carry, strict=True):
             offset[hand.columns] = self.scaling.offset[frame, hand.columns]
