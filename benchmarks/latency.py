@@ -77,6 +77,7 @@ def main() -> None:
         "latency_ms": {name: summary(times) for name, times in latencies.items()},
         "jax_over_kernel": float(np.median(latencies["direct JAX"]) / np.median(latencies["kernel"])),
         "build_ms": 1e3 * median_time(5, lambda: ClosedFormPolicy(demos, "paper")),
+        "build_default_ms": 1e3 * median_time(5, lambda: ClosedFormPolicy(demos)),
         "add_ms": add_ms(demos),
         "first_plan_s": first_plan_s(paper),
         "n_windows": paper.n_windows,

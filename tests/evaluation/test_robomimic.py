@@ -2,6 +2,8 @@
 
 import json
 import sys
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,7 +66,7 @@ def test_a_seed_is_an_episode_and_leaves_numpys_own_generator_alone(lift_environ
 
 
 def test_the_ten_real_demonstrations_succeed_when_their_absolute_actions_are_replayed(lift_environment):
-    h5py = pytest.importorskip("h5py")
+    h5py: Any = import_module("h5py")
     path = real_file("robomimic", "lift_ph_low_dim_10demos.hdf5")
     demos = lift_environment.read(str(path))
     done = 0
@@ -154,7 +156,7 @@ def test_bad_actions_and_missing_libraries_are_said(lift_environment, monkeypatc
     [{"env_kwargs": None}, {"env_kwargs": {"controller_configs": []}}, {"env_version": 1.4}, {"env_name": "unknown"}],
 )
 def test_odd_env_args_do_not_stop_the_reader(tmp_path, lift_environment, change):
-    h5py = pytest.importorskip("h5py")
+    h5py: Any = import_module("h5py")
     save_demos(demos_for(lift_environment, "robomimic-lift-10"), tmp_path / "lift.hdf5")
     with h5py.File(tmp_path / "lift.hdf5", "a") as file:
         recorded = json.loads(file["data"].attrs["env_args"])
