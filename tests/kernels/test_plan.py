@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import closedform
 from closedform import ClosedFormPolicy, Demos, Layout
+from closedform.retrieval.penalty import Penalty
 from tests.conftest import PLANAR_ACTIONS, planar_demos, random_demos
 from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
 
@@ -23,10 +24,10 @@ def compare(policy, windows, n_samples, seed=0, penalty=None):
     """The largest difference between kernel and reference, in normalised action units."""
     store = policy._store
     windows = policy._windows(windows)
-    penalty = np.empty(0) if penalty is None else penalty
+    sparse = Penalty.none() if penalty is None else Penalty.of(penalty)
     queries = store.features_of(windows)
-    compiled = policy._generate_compiled(store, queries, n_samples, np.random.default_rng(seed), penalty, True)
-    reference = policy._generate_reference(store, queries, n_samples, np.random.default_rng(seed), penalty)
+    compiled = policy._generate_compiled(store, queries, n_samples, np.random.default_rng(seed), sparse, explain=True)
+    reference = policy._generate_reference(store, queries, n_samples, np.random.default_rng(seed), sparse, explain=True)
     np.testing.assert_array_equal(compiled.carries, reference.carries)
     np.testing.assert_array_equal(compiled.rows, reference.rows)
     np.testing.assert_allclose(compiled.distances, reference.distances, rtol=1e-6, atol=1e-9)

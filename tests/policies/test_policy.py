@@ -207,7 +207,7 @@ def test_all_windows_are_used_where_there_are_fewer_than_asked_for(demos):
         ({"sampler": "heun"}, "sampler: expected one of euler, ddpm, ddim"),
         ({"process": "ve"}, "process: expected one of flow"),
         ({"process": "ddpm_cosine"}, "'euler' integrates the flow ODE"),
-        ({"index": "tree"}, "index: expected one of exact, faiss"),
+        ({"index": "tree"}, "index: expected one of auto, exact, faiss"),
         ({"features": "fourier"}, "features: expected one of identity"),
         ({"features": "custom"}, "goes with the argument feature_map"),
         ({"frames": "lid"}, "no frame 'lid'"),

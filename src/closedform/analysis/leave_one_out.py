@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from closedform.policies.demonstration_policy import NEGLIGIBLE, DemonstrationPolicy, Generated
+from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
 
@@ -65,9 +66,9 @@ def leave_one_out(
         if not len(episode):
             continue
         steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))
-        rest = store.remove(int(store.episode_ids[index]), weigh=False)
+        rest = store.leave_out(int(index))
         windows = windows_at(policy, index, steps)
-        made = policy._generate(rest, windows, n_samples, np.random.default_rng(seed), np.empty(0), explain=True)
+        made = policy._generate(rest, windows, n_samples, np.random.default_rng(seed), Penalty.none(), explain=True)
         chunks = policy._to_robot(rest, windows, made)[:, :, :horizon]
         differences = np.full((*chunks.shape[:3], store.spec.encoding.width), np.nan)
         for i, step in enumerate(steps):

@@ -132,6 +132,6 @@ class AugmentedPolicy(EditedPolicy):
 def log_weights(policy: ClosedFormPolicy, near: Neighbourhood, c: float = 1.0) -> np.ndarray:
     """Those of demonstrations, whole: their covariance is c h^2 times the local one."""
     store, width = policy._store, c * policy._bandwidth(policy._store.feature_scale) ** 2
-    factor = covariance_factor(store.index.columns[:, near.rows].T, store.spec.regularization, store.shrinkage)
+    factor = covariance_factor(store.index.rows()[near.rows], store.spec.regularization, store.shrinkage)
     log_det = 2 * float(np.sum(np.log(np.diag(factor)))) + len(factor) * math.log(width)
     return -near.squared_distances / (2 * width) - 0.5 * log_det

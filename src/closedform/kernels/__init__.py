@@ -17,6 +17,11 @@ def enabled() -> bool:
     return os.environ.get("CLOSEDFORM_DISABLE_KERNELS", "") in ("", "0")
 
 
+def has_clock() -> bool:
+    """Whether compiled code can read the time on this system."""
+    return os.name == "posix"
+
+
 @contextlib.contextmanager
 def announced(kernel: Any) -> Iterator[None]:
     """Says what takes so long, where the call of a kernel has to wait for the compiler."""

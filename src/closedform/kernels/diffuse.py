@@ -22,6 +22,7 @@ import math
 
 import numpy as np
 
+from closedform.kernels.clock import seconds
 from closedform.kernels.jit import float32_of_bits, jit
 from closedform.kernels.search import dot
 
@@ -164,8 +165,12 @@ def average(logits, largest, active, n_active, offsets, totals, weights, shares,
 
 
 @jit()
-def diffuse(neighbour_log_weights, chunks, reach, steps, perturbations, directions, fresh, cut, sample, shares):
+def diffuse(
+    neighbour_log_weights, chunks, reach, steps, perturbations, directions, fresh, cut, stop_at, sample, shares, taken
+):
     """Runs one sample through all steps; `sample` (D,) is the noise on entry and the chunk on return.
+
+    Where there is no time for all steps, the chunk is the denoised one of the last step that was taken.
 
     Args:
         neighbour_log_weights: (k,), the largest being 0.
@@ -175,7 +180,9 @@ def diffuse(neighbour_log_weights, chunks, reach, steps, perturbations, directio
         perturbations, directions: (M, D) and (D, M), the same.
         fresh: (S, D) or (0, D), noise to add.
         cut: nats below the largest term at which terms are dropped.
+        stop_at: the time, of `clock.seconds`, from which on no further step is begun.
         shares: (k,) or (0,), receives the weight of each neighbour in the chunk.
+        taken: (1,), receives the number of steps taken.
     """
     k, width = chunks.shape
     n_perturbations = perturbations.shape[0]
@@ -215,6 +222,7 @@ def diffuse(neighbour_log_weights, chunks, reach, steps, perturbations, directio
     mean_weights = np.empty(count)
     x, denoised = np.empty(width), np.empty(width)
     recentre, n_active = True, 0
+    clock = np.empty(2, np.int64)
 
     for s in range(steps.shape[0]):
         gain, variance = steps[s, 0], steps[s, 1] * steps[s, 1]
@@ -247,6 +255,11 @@ def diffuse(neighbour_log_weights, chunks, reach, steps, perturbations, directio
             recentre = True
             for d in range(width):
                 centre[d] = chunks[candidates[leader], d]
+        taken[0] = s + 1
+        if stop_at < np.inf and s + 1 < steps.shape[0] and seconds(clock) >= stop_at:
+            for d in range(width):
+                sample[d] = denoised[d]
+            break
         for d in range(width):
             sample[d] = steps[s, 2] * sample[d] + steps[s, 3] * denoised[d]
         if fresh.shape[0]:

@@ -33,7 +33,8 @@ def plan_batch(
     factor,
     regularization,
     shrinkage,
-    penalty,
+    penalty_rows,
+    penalties,
     goal_weight,
     goal_columns,
     goal_ends,
@@ -60,11 +61,13 @@ def plan_batch(
     perturbations,
     fresh,
     cut,
+    stop_at,
     chunks,
     carries,
     distances,
     rows,
     shares,
+    n_steps,
 ):
     """Plans for B observations with n samples each.
 
@@ -73,7 +76,7 @@ def plan_batch(
         queries: (B, D_z)
         found: (B, k) rows found by another index, -1 where there are fewer, or (0, 0) to search here.
         k, factor, regularization, shrinkage: the neighbourhood, as for `retrieve`.
-        penalty: (N,) added to squared distances, or (0,).
+        penalty_rows, penalties: (m,), rows in ascending order and what is added to their squared distances.
         goal_weight: of the goal, which is the store's.
         precision: 1 / (2 h^2).
         actions, starts, row_episodes, poses, held, n_action_steps: the store's.
@@ -81,7 +84,7 @@ def plan_batch(
         offset, scale: (F, D); weight: (D,)
         steps: (S, 5); see `diffuse`.
         noise: (B, n, N_a * D); perturbations: (B, M, N_a * D); fresh: (B, S, n, N_a * D) or (B, 0, n, 0).
-        cut: nats; see `diffuse`.
+        cut, stop_at: see `diffuse`.
 
     Fills:
         chunks: (B, n, N_a * D), normalised, as they are carried over.
@@ -89,6 +92,7 @@ def plan_batch(
         distances: (B,), to the nearest neighbour; not a number where there was none that could be measured.
         rows, shares: (B, k) and (B, n, k), the neighbours (-1 beyond the last) and their weights in each chunk,
             or (B, 0) and (B, n, 0).
+        n_steps: (B, n), steps taken for each.
     """
     n_samples, size = noise.shape[1], noise.shape[2]
     n_perturbations = perturbations.shape[1]
@@ -134,10 +138,13 @@ def plan_batch(
         )
         log_weights = np.empty(n_neighbours)
         largest = -np.inf
+        p = 0
         for i in range(n_neighbours):
             log_weights[i] = -precision * squared[i]
-            if penalty.size:
-                log_weights[i] -= precision * penalty[neighbours[i]]
+            while p < penalty_rows.size and penalty_rows[p] < neighbours[i]:
+                p += 1
+            if p < penalty_rows.size and penalty_rows[p] == neighbours[i]:
+                log_weights[i] -= precision * penalties[p]
             if goal_weight > 0.0:
                 row = neighbours[i]
                 difference = goal_tolerance
@@ -192,8 +199,10 @@ def plan_batch(
                     directions,
                     fresh[b, :, n],
                     cut,
+                    stop_at,
                     chunks[b, n],
                     shares[b, n],
+                    n_steps[b, n : n + 1],
                 )
         if rows.size:
             for i in range(n_neighbours):

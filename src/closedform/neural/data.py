@@ -69,7 +69,6 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
         n_action_steps=config.n_action_steps,
         padding=True,  # every step begins a window
         frames="world",
-        index="exact",
         regularization=1e-4,
         shrinkage=0.0,
         relevance=False,

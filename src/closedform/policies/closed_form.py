@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from closedform import kernels
 from closedform.demos.episode import real_array
 from closedform.diffusion.denoiser import ClosedForm
-from closedform.diffusion.sampler import SAMPLERS, Callback, Step, ddpm, step_weights
+from closedform.diffusion.sampler import SAMPLERS, Step, ddpm, step_weights
 from closedform.errors import DataError
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated
@@ -23,10 +24,16 @@ from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
 from closedform.policies.randomness import Seed, generator
 from closedform.provenance import n_cores
 from closedform.retrieval.index import ExactIndex
-from closedform.retrieval.store import Store
+from closedform.retrieval.penalty import Penalty
+from closedform.retrieval.store import Near, Store
+
+if TYPE_CHECKING:
+    from closedform.policies.batch_planner import BatchPlanner
 
 HEADROOM = 1e-4  # share of pruning_error that may be dropped at one step; the rest is room for steps that amplify it
 BATCH_PER_THREAD = 8  # plans below which another thread costs more than it gives
+FINISH_MARGIN = 1.5  # times what it took lately to finish a plan is left before a deadline
+NONE_FOUND = np.empty((0, 0), np.int64)
 
 
 class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
@@ -46,7 +53,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         seed: Seed = None,
         frame: str | None = None,
         carry: np.ndarray | None = None,
-        penalty: Callable[[Store], np.ndarray] | None = None,
+        penalty: Callable[[Store], Penalty] | None = None,
     ) -> ClosedForm:
         """The closed-form denoiser for one observation, on normalised chunks.
 
@@ -70,7 +77,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         if carry is not None:
             near = replace(near, carry=carry)
         perturbations = self._perturbations(generator(seed), store)
-        return self._denoiser(store, near, np.empty(0) if penalty is None else penalty(store), perturbations)
+        return self._denoiser(store, near, Penalty.none() if penalty is None else penalty(store), perturbations)
 
     def _generate(
         self,
@@ -78,36 +85,56 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         windows: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
-        penalty: np.ndarray,
+        penalty: Penalty,
         *,
         explain: bool,
+        began: float | None = None,
     ) -> Generated:
         queries = store.features_of(windows)
-        if kernels.enabled():
-            return self._generate_compiled(store, queries, n_samples, rng, penalty, explain)
-        return self._generate_reference(store, queries, n_samples, rng, penalty)
+        stop_at = math.inf
+        if began is not None and self.config.deadline is not None:
+            stop_at = began + self.config.deadline - FINISH_MARGIN * self._longest_finish
+        generate = self._generate_reference
+        if kernels.enabled() and (stop_at == math.inf or kernels.has_clock()):
+            generate = self._generate_compiled
+        return generate(store, queries, n_samples, rng, penalty, explain=explain, stop_at=stop_at)
 
     def _generate_reference(
-        self, store: Store, queries: np.ndarray, n_samples: int, rng: np.random.Generator, penalty: np.ndarray
+        self,
+        store: Store,
+        queries: np.ndarray,
+        n_samples: int,
+        rng: np.random.Generator,
+        penalty: Penalty,
+        *,
+        explain: bool,
+        stop_at: float = math.inf,
     ) -> Generated:
         """One observation after the other through `diffusion/`."""
         sampler, process = SAMPLERS[self.config.sampler], self.config.make_process()
-        k, size = self._n_neighbors(store), self._chunk_size(store)
+        k, size, n_steps = self._n_neighbors(store), self._chunk_size(store), self.config.n_diffusion_steps
         made = _empty(len(queries), n_samples, size, k, len(store.spec.hands))
         for b, query in enumerate(queries):
             near = self._neighbourhood(store, query)
             noise = rng.standard_normal((n_samples, size))
             denoiser = self._denoiser(store, near, penalty, self._perturbations(rng, store))
             last: list[Step] = []
-            keep_last: Callback = lambda step, last=last: last.__setitem__(slice(None), [step])  # noqa: E731
             extra = {"rng": rng} if sampler is ddpm else {}
-            made.chunks[b] = sampler(
-                denoiser, process, noise, n_steps=self.config.n_diffusion_steps, callback=keep_last, **extra
-            )
+
+            def keep_last(step: Step, last: list[Step] = last) -> None:
+                last[:] = [step]
+                if step.index + 1 < n_steps and time.perf_counter() >= stop_at:
+                    raise _OutOfTimeError
+
+            try:
+                made.chunks[b] = sampler(denoiser, process, noise, n_steps=n_steps, callback=keep_last, **extra)
+            except _OutOfTimeError:
+                made.chunks[b] = last[0].denoised
+            made.n_steps[b] = last[0].index + 1
             made.carries[b], made.distances[b] = near.carry, near.distance
             made.rows[b, : len(near.rows)] = near.rows
             made.weights[b, :, : len(near.rows)] = denoiser.weights(last[0].sample, last[0].time)
-        return made
+        return replace(made, complete=bool((made.n_steps == n_steps).all()))
 
     def _generate_compiled(
         self,
@@ -115,8 +142,10 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         queries: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
-        penalty: np.ndarray,
+        penalty: Penalty,
+        *,
         explain: bool,
+        stop_at: float = math.inf,
     ) -> Generated:
         """All observations through the fused kernel, on all cores if there are many."""
         from closedform.kernels.plan import plan_batch
@@ -134,34 +163,26 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             perturbations[b] = self._perturbations(rng, store)
             if n_fresh:
                 rng.standard_normal(out=fresh[b, :n_fresh])
-        found = np.empty((0, 0), np.int64)
-        if not isinstance(store.index, ExactIndex):
-            found = np.full((len(queries), k), -1)
-            for b, query in enumerate(queries):
-                rows = store.index.query(query, k)
-                found[b, : len(rows)] = rows
-        dropped = config.pruning_error * HEADROOM
-        cut = math.log(k / dropped) if dropped else math.inf
 
-        def run(part: slice) -> None:
+        def run(part: slice, near: Near, found: np.ndarray, penalty: Penalty) -> None:
             plan_batch(
-                store.index.columns,
-                len(store),
+                near.columns,
+                near.n_rows,
                 queries[part],
-                found[part],
+                found,
                 k,
                 store.fixed_factor(config.metric),
                 config.regularization,
                 store.shrinkage,
-                penalty,
+                *penalty,
                 config.goal_weight,
                 *store.goal,
                 1 / (2 * self._bandwidth(queries) ** 2),
-                store.actions,
-                store.starts,
-                store.row_episodes,
-                store.poses,
-                store.held,
+                near.actions,
+                near.starts,
+                near.row_episodes,
+                near.poses,
+                near.held,
                 config.n_action_steps,
                 *spec.tables,
                 store.carrier.turns,
@@ -173,23 +194,52 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 noise[part],
                 perturbations[part],
                 fresh[part],
-                cut,
+                self._cut(k),
+                stop_at,
                 made.chunks[part],
                 made.carries[part],
                 made.distances[part],
                 made.rows[part],
                 made.weights[part],
+                made.n_steps[part],
             )
 
-        n_threads = min(n_cores(), len(queries) // BATCH_PER_THREAD)
-        if n_threads < 2 or not plan_batch.overloads:  # compiling in several threads at once would only take longer
+        def run_exactly(part: slice) -> None:
+            run(part, store.all_rows, NONE_FOUND, penalty)
+
+        def run_approximately(b: int) -> None:
+            rows = store.index.query(queries[b], k)
+            here = np.arange(len(rows))
+            found = np.pad(here, (0, k - len(rows)), constant_values=-1)[None]
+            run(slice(b, b + 1), store.some_rows(rows), found, Penalty(here, penalty.at(rows)))
+            if explain:
+                made.rows[b, : len(rows)] = rows
+
+        if not isinstance(store.index, ExactIndex):
             with kernels.announced(plan_batch):
-                run(slice(None))
+                for b in range(len(queries)):
+                    run_approximately(b)
         else:
-            bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
-            with ThreadPoolExecutor(n_threads) as pool:
-                list(pool.map(run, [slice(a, b) for a, b in pairwise(bounds)]))
-        return made
+            n_threads = min(n_cores(), len(queries) // BATCH_PER_THREAD)
+            if n_threads < 2 or not plan_batch.overloads:  # compiling in several threads at once only takes longer
+                with kernels.announced(plan_batch):
+                    run_exactly(slice(None))
+            else:
+                bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
+                with ThreadPoolExecutor(n_threads) as pool:
+                    list(pool.map(run_exactly, [slice(a, b) for a, b in pairwise(bounds)]))
+        return made if stop_at == math.inf else replace(made, complete=bool((made.n_steps == len(steps)).all()))
+
+    def batch_planner(self, device: str = "cuda") -> BatchPlanner:
+        """Plans for many observations at once on a GPU, with the demonstrations that there are now."""
+        from closedform.policies.batch_planner import BatchPlanner
+
+        return BatchPlanner(self, device)
+
+    def _cut(self, k: int) -> float:
+        """Nats below the largest of k terms at which they are dropped."""
+        dropped = self.config.pruning_error * HEADROOM
+        return math.log(k / dropped) if dropped else math.inf
 
     @cached_property
     def _steps(self) -> np.ndarray:
@@ -201,9 +251,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     def _neighbourhood(self, store: Store, query: np.ndarray) -> Neighbourhood:
         return find_neighbourhood(store, query, self._n_neighbors(store), self.config.metric)
 
-    def _denoiser(
-        self, store: Store, near: Neighbourhood, penalty: np.ndarray, perturbations: np.ndarray
-    ) -> ClosedForm:
+    def _denoiser(self, store: Store, near: Neighbourhood, penalty: Penalty, perturbations: np.ndarray) -> ClosedForm:
         squared = near.penalised(store, penalty, self.config.goal_weight)
         return ClosedForm(
             process=self.config.make_process(),
@@ -226,6 +274,10 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         return self.config.tau * rng.standard_normal((self.config.n_perturbations, self._chunk_size(store)))
 
 
+class _OutOfTimeError(Exception):
+    """There is no time for another step."""
+
+
 def _empty(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Generated:
     return Generated(
         chunks=np.empty((n_plans, n_samples, size)),
@@ -233,4 +285,5 @@ def _empty(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Gen
         distances=np.empty(n_plans),
         rows=np.full((n_plans, k), -1),
         weights=np.zeros((n_plans, n_samples, k)),
+        n_steps=np.empty((n_plans, n_samples), np.int64),
     )

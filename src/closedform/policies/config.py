@@ -13,7 +13,7 @@ from closedform.retrieval.metric import METRICS
 
 PROCESSES = ("flow", "ddpm_cosine", "ddpm_linear")
 FEATURES = ("identity", "scaled", "geometric", "custom")
-INDEXES = ("exact", "faiss")
+INDEXES = ("auto", "exact", "faiss")
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,10 @@ class PolicyConfig:
     """How far a demonstration recedes once it was used, in units of the metric; 0 forgets at once (the paper)."""
     goal_weight: float = 0.3
     """How much demonstrations are preferred that still make the motion needed to end where they end; 0 is the paper."""
-    index: str = "exact"
-    """Nearest-neighbour search: exact or faiss (approximate for large sets, extra `ann`)."""
+    index: str = "auto"
+    """Nearest-neighbour search: exact, faiss (approximate, extra `ann`), or auto for the faster one at that size."""
+    recall: float = 0.95
+    """Share of the neighbours that carry weight which an approximate search has to find."""
 
     PAPER: ClassVar[dict[str, Any]] = {
         "n_obs_steps": 2,
@@ -86,6 +88,7 @@ class PolicyConfig:
         _check(1e-12 <= self.regularization <= 1e12, "regularization", "1e-12 to 1e12", self.regularization)
         _check(self.shrinkage is None or 0 <= self.shrinkage <= 1, "shrinkage", "0 to 1", self.shrinkage)
         _check(1e-6 <= self.rotation_weight <= 1e6, "rotation_weight", "1e-6 to 1e6", self.rotation_weight)
+        _check(0 < self.recall <= 1, "recall", "more than 0, and at most 1", self.recall)
         _check(0 <= self.loop_memory <= 1e6, "loop_memory", "0 to 1e6", self.loop_memory)
         _check(0 <= self.goal_weight <= 1e6, "goal_weight", "0 to 1e6", self.goal_weight)
 
@@ -134,6 +137,8 @@ class ClosedFormConfig(KernelConfig):
     """euler (the flow ODE), ddpm (ancestral) or ddim."""
     pruning_error: float = 1e-4
     """Error, in normalised actions, that the compiled kernel may make by dropping demonstrations; 0 drops none."""
+    deadline: float | None = None
+    """Seconds that a plan may take: diffusion stops early, with the best chunk so far. None lets it finish."""
 
     PAPER: ClassVar[dict[str, Any]] = {
         **KernelConfig.PAPER,
@@ -150,6 +155,7 @@ class ClosedFormConfig(KernelConfig):
         _check(self.n_diffusion_steps >= 1, "n_diffusion_steps", "at least 1", self.n_diffusion_steps)
         _check(self.process in PROCESSES, "process", _one_of(PROCESSES), self.process)
         _check(self.sampler in SAMPLERS, "sampler", _one_of(tuple(SAMPLERS)), self.sampler)
+        _check(self.deadline is None or 0 < self.deadline <= 1e6, "deadline", "more than 0, or None", self.deadline)
         _check(0 <= self.pruning_error < 1, "pruning_error", "0 or more and below 1", self.pruning_error)
         step_weights(SAMPLERS[self.sampler], self.make_process(), self.n_diffusion_steps)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
@@ -17,13 +18,16 @@ from closedform.demos.episode import Episode, real_array
 from closedform.demos.formats.common import crc32
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
-from closedform.policies.config import PolicyConfig
+from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, generator
 from closedform.retrieval.feature_map import make_feature_map
-from closedform.retrieval.store import Store, StoreSpec
+from closedform.retrieval.large_store import Progress, build_store
+from closedform.retrieval.penalty import Penalty
+from closedform.retrieval.spec import StoreSpec
+from closedform.retrieval.store import Store
 
 DEFAULT_NEIGHBORS = 2000
 NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
@@ -41,6 +45,8 @@ class Generated:
         distances: (B,), to the nearest demonstration.
         rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) where they were not asked for.
         weights: (B, n, k), of those rows; or (B, n, 0).
+        n_steps: (B, n), diffusion steps taken, or (B, 0).
+        complete: whether these are all of them.
     """
 
     chunks: np.ndarray
@@ -48,6 +54,8 @@ class Generated:
     distances: np.ndarray
     rows: np.ndarray
     weights: np.ndarray
+    n_steps: np.ndarray
+    complete: bool = True
 
 
 class DemonstrationPolicy(Policy[ConfigT]):
@@ -62,6 +70,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         feature_map: a function or torch module from observation windows (n, N_o * D_o) to features (n, D_z), instead of
             the parameter `features`.
         config: all parameters at once, instead of a preset.
+        progress: is told what is being done and which share of it is, where indexing takes long.
         parameters: parameters to replace, by name.
     """
 
@@ -74,12 +83,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
         *,
         feature_map: Callable[[Any], Any] | None = None,
         config: PolicyConfig | None = None,
+        progress: Progress | None = None,
         **parameters: Any,
     ):
         demos = demos if isinstance(demos, Demos) else Demos(demos)
         self._build(
-            demos.episodes,
-            np.arange(len(demos)),
+            lambda spec: build_store(spec, demos.episodes, np.arange(len(demos)), progress),
+            len(demos),
             demos.observation_layout,
             demos.action_layout,
             self._make_config(preset, config, feature_map, parameters),
@@ -112,13 +122,12 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def _build(
         self,
-        episodes: tuple[Episode, ...],
-        episode_ids: np.ndarray,
+        make_store: Callable[[StoreSpec], Store],
+        next_id: int,
         observation_layout: Layout,
         action_layout: Layout,
         config: Any,
         feature_map: Callable[[Any], Any] | None,
-        next_id: int | None = None,
     ) -> None:
         self.config: ConfigT = config
         spec = StoreSpec(
@@ -130,13 +139,18 @@ class DemonstrationPolicy(Policy[ConfigT]):
             padding=config.padding,
             frames=config.frames,
             index=config.index,
+            recall=config.recall,
+            n_neighbors=config.n_neighbors or DEFAULT_NEIGHBORS,
+            metric=config.metric,
+            bandwidth=getattr(config, "bandwidth", KernelConfig.bandwidth),
             regularization=config.regularization,
             shrinkage=config.shrinkage,
             relevance=config.relevance,
         )
         self._lock = threading.Lock()
-        self._next_id = int(episode_ids[-1]) + 1 if next_id is None else next_id
-        self._store = Store.build(spec, episodes, episode_ids)
+        self._longest_finish = 0.0  # seconds it took lately to make a plan of what was generated
+        self._next_id = next_id
+        self._store = make_store(spec)
         if config.n_neighbors is not None and config.n_neighbors > len(self._store):
             warnings.warn(
                 f"n_neighbors is {config.n_neighbors}, but there are only {len(self._store)} windows: using all",
@@ -218,10 +232,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
             return self.plan_with_store(observation, seed=seed)[0]
         extra = real_array(penalty, "penalty").astype(np.float64)
 
-        def checked(store: Store) -> np.ndarray:
+        def checked(store: Store) -> Penalty:
             if extra.shape != (len(store),) or not (np.isfinite(extra) & (extra >= 0)).all():
                 raise DataError(f"penalty: expected {len(store)} numbers of 0 or more, found shape {extra.shape}")
-            return extra
+            return Penalty.of(extra)
 
         return self.plan_with_store(observation, seed=seed, penalty=checked)[0]
 
@@ -236,13 +250,15 @@ class DemonstrationPolicy(Policy[ConfigT]):
         return plan
 
     def plan_with_store(
-        self, observation: Any, *, seed: Seed, penalty: Callable[[Store], np.ndarray] | None = None
+        self, observation: Any, *, seed: Seed, penalty: Callable[[Store], Penalty] | None = None
     ) -> tuple[Plan, Store]:
         """`plan`, together with the store it was made from; the penalty is a function of that store."""
+        began = time.perf_counter()
         store = self._store
         windows = self._windows(real_array(observation, "an observation")[None])
-        extra = np.empty(0) if penalty is None else penalty(store)
-        made = self._measured(store, windows, 1, generator(seed), extra, explain=True)
+        extra = Penalty.none() if penalty is None else penalty(store)
+        made = self._measured(store, windows, 1, generator(seed), extra, explain=True, began=began)
+        generated = time.perf_counter()
         weights = made.weights[0, 0]
         used = np.flatnonzero(weights > NEGLIGIBLE)
         used = used[np.argsort(-weights[used], kind="stable")]
@@ -256,20 +272,27 @@ class DemonstrationPolicy(Policy[ConfigT]):
             steps=store.row_steps[rows],
             weights=weights / weights.sum(),
             distance=float(made.distances[0]),
+            n_steps=int(made.n_steps[0, 0]) if made.n_steps.size else 0,
+            complete=made.complete,
         )
+        self._longest_finish = max(0.9 * self._longest_finish, time.perf_counter() - generated)
         return plan, store
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once, on all cores where that pays."""
+        store = self._store
+        windows = self._sampling_windows(observations, n_samples)
+        made = self._measured(store, windows, int(n_samples), generator(seed), Penalty.none(), explain=False)
+        return self._to_robot(store, windows, made)
+
+    def _sampling_windows(self, observations: Any, n_samples: Any) -> np.ndarray:
+        """The windows (B, N_o, D_o) to sample for, if that is what was given."""
         if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
             raise ConfigError(f"n_samples: expected a whole number of at least 1, found {n_samples!r}")
-        store = self._store
         observations = real_array(observations, "observations")
         if observations.ndim not in (2, 3) or not len(observations):
             raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
-        windows = self._windows(observations)
-        made = self._measured(store, windows, int(n_samples), generator(seed), np.empty(0), explain=False)
-        return self._to_robot(store, windows, made)
+        return self._windows(observations)
 
     @abstractmethod
     def _generate(
@@ -278,23 +301,28 @@ class DemonstrationPolicy(Policy[ConfigT]):
         windows: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
-        penalty: np.ndarray,
+        penalty: Penalty,
         *,
         explain: bool,
+        began: float | None = None,
     ) -> Generated:
-        """Makes chunks for windows (B, N_o, D_o)."""
+        """Makes chunks for windows (B, N_o, D_o).
+
+        Args:
+            store: what to plan from.
+            windows: the observations.
+            n_samples: chunks for each.
+            rng: random numbers.
+            penalty: what to add to squared distances.
+            explain: whether rows and weights are asked for.
+            began: when the plan began, if it is subject to the deadline.
+        """
 
     def _measured(self, *arguments: Any, **options: Any) -> Generated:
         """`_generate`, refusing observations that could not be compared with any demonstration."""
         with np.errstate(over="ignore", invalid="ignore"):  # which shows as a distance that is not finite
             made = self._generate(*arguments, **options)
-        bad = np.flatnonzero(~np.isfinite(made.distances))
-        if len(bad):
-            raise DataError(
-                f"observation {bad[0]} cannot be compared with the demonstrations: its distance to them is not finite; "
-                "is it in their units, and are bandwidth and regularization not tiny?"
-            )
-        return made
+        return refuse_unmeasured(made)
 
     def _n_neighbors(self, store: Store) -> int:
         return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(store))
@@ -332,3 +360,14 @@ class DemonstrationPolicy(Policy[ConfigT]):
 def _names_of_held(store: Store, carry: np.ndarray) -> str:
     names = [store.spec.body_poses.bodies[body][0] if body >= 0 else "nothing" for body in carry[:, 1]]
     return " / ".join(names) if (carry[:, 1] >= 0).any() else ""
+
+
+def refuse_unmeasured(made: Generated) -> Generated:
+    """Refuses observations whose distances to the demonstrations cannot be told."""
+    bad = np.flatnonzero(~np.isfinite(made.distances))
+    if len(bad):
+        raise DataError(
+            f"observation {bad[0]} cannot be compared with the demonstrations: its distance to them is not finite; "
+            "is it in their units, and are bandwidth and regularization not tiny?"
+        )
+    return made

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from closedform.policies.plan import Plan
+from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
 HALF_LIFE = 20  # plans after which half of what is remembered has faded
+FORGOTTEN = 1e-12  # what is left of it after 800 plans
 
 
 class LoopMemory:
@@ -37,38 +39,42 @@ class LoopMemory:
         self._squared = distance**2
         self._spread = n_execute // 2
         self._store: Store | None = None
-        self._used = np.empty(0)
+        self._rows, self._used = np.empty(0, np.int64), np.empty(0)
 
-    def penalty(self, store: Store) -> np.ndarray:
-        """What to add to the squared distance of each of the store's rows; empty if there is nothing to add."""
+    def penalty(self, store: Store) -> Penalty:
+        """What to add to the squared distances of the store's rows."""
         if self._store is None:
-            return np.empty(0)
+            return Penalty.none()
         self._follow(store)
-        return self._squared * self._used
+        return Penalty(self._rows, self._squared * self._used)
 
     def remember(self, plan: Plan, store: Store) -> None:
         """Takes note of the demonstrations that a plan made use of."""
         if not self._squared:
             return
         self._follow(store)
-        self._used *= 0.5 ** (1 / HALF_LIFE)
         episodes = np.searchsorted(store.episode_ids, plan.episodes)
-        starts = np.cumsum(store.counts) - store.counts
+        first_row = (np.cumsum(store.counts) - store.counts)[episodes]
         first_step = 0 if store.spec.padding else store.spec.n_obs_steps - 1
-        for offset in range(-self._spread, self._spread + 1):
-            windows = plan.steps - first_step + offset
-            inside = (windows >= 0) & (windows < store.counts[episodes])
-            share = 1 - abs(offset) / (self._spread + 1)
-            np.add.at(self._used, (starts[episodes] + windows)[inside], share * plan.weights[inside])
+        offsets = np.arange(-self._spread, self._spread + 1)
+        windows = plan.steps[:, None] - first_step + offsets
+        share = (1 - np.abs(offsets) / (self._spread + 1)) * plan.weights[:, None]
+        inside = (windows >= 0) & (windows < store.counts[episodes][:, None])
+        rows = np.concatenate([self._rows, (first_row[:, None] + windows)[inside]])
+        used = np.concatenate([self._used * 0.5 ** (1 / HALF_LIFE), share[inside]])
+        self._rows, where = np.unique(rows, return_inverse=True)
+        self._used = np.bincount(where, used, len(self._rows))
+        kept = self._used > FORGOTTEN
+        self._rows, self._used = self._rows[kept], self._used[kept]
 
     def _follow(self, store: Store) -> None:
         """Carries what is remembered over to a store with other episodes."""
-        if store is self._store:
+        old, self._store = self._store, store
+        if store is old or old is None:
             return
-        used = np.zeros(len(store))
-        if self._store is not None:
-            old_ends, ends = np.cumsum(self._store.counts), np.cumsum(store.counts)
-            _, old, new = np.intersect1d(self._store.episode_ids, store.episode_ids, return_indices=True)
-            for i, j in zip(old, new, strict=True):
-                used[ends[j] - store.counts[j] : ends[j]] = self._used[old_ends[i] - store.counts[j] : old_ends[i]]
-        self._store, self._used = store, used
+        ids, steps = old.episode_ids[old.row_episodes[self._rows]], old.row_steps[self._rows]
+        episodes = np.minimum(np.searchsorted(store.episode_ids, ids), len(store.episode_ids) - 1)
+        kept = store.episode_ids[episodes] == ids
+        first = (np.cumsum(store.counts) - store.counts)[episodes]
+        first_step = 0 if store.spec.padding else store.spec.n_obs_steps - 1
+        self._rows, self._used = (first + steps - first_step)[kept], self._used[kept]

@@ -10,6 +10,7 @@ import numpy as np
 from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy, Generated
 from closedform.policies.neighbourhood import find_neighbourhood
+from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
 
@@ -25,9 +26,10 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
         windows: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
-        penalty: np.ndarray,
+        penalty: Penalty,
         *,
         explain: bool,
+        began: float | None = None,
     ) -> Generated:
         chunks, carries, distances, rows, weights = [], [], [], [], []
         k = self._n_neighbors(store)
@@ -47,6 +49,7 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
             distances=np.array(distances),
             rows=np.array(rows),
             weights=np.repeat(np.array(weights)[:, None], n_samples, axis=1),
+            n_steps=np.empty((len(chunks), 0), np.int64),
         )
 
 

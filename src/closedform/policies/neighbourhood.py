@@ -10,6 +10,7 @@ from closedform import kernels
 from closedform.retrieval.frame import disagreement, voters
 from closedform.retrieval.index import ExactIndex
 from closedform.retrieval.metric import covariance_factor, squared_distances
+from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
 
@@ -29,12 +30,12 @@ class Neighbourhood:
     squared_distances: np.ndarray
     carry: np.ndarray
 
-    def penalised(self, store: Store, penalty: np.ndarray, goal_weight: float) -> np.ndarray:
-        """(k,), squared distances with what loop memory and goal add; `penalty` is (n_windows,) or empty."""
-        squared = self.squared_distances + (penalty[self.rows] if penalty.size else 0.0)
+    def penalised(self, store: Store, penalty: Penalty, goal_weight: float) -> np.ndarray:
+        """(k,), squared distances with what loop memory and goal add."""
+        squared = self.squared_distances + penalty.at(self.rows)
         if not goal_weight:
             return squared
-        features = store.index.columns[:, self.rows].T
+        features = store.index.rows()[self.rows]
         return squared + goal_weight * store.goal.penalty(self.query, features, store.row_episodes[self.rows])
 
     @property
@@ -72,7 +73,7 @@ def choose_carry(store: Store, rows: np.ndarray, squared: np.ndarray) -> np.ndar
     voting = voters(squared, store.row_episodes[rows])
     carry = store.as_recorded
     for h, hand in enumerate(spec.hands):
-        carry[h, 1] = majority(store.held[rows[voting], h])
+        carry[h, 1] = majority(store.held[rows[voting]][:, h])
         least = np.inf
         for f, frame in enumerate(spec.selected_frames):
             if frame.body >= 0 and frame.body == carry[h, 1]:

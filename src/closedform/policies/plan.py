@@ -25,6 +25,8 @@ class Plan:
         neural_share: how much of the chunk is a network's; the weights sum to the rest.
         held: what is in the hand, and was carried over in its place, or `""`; of two hands as in `"nothing / hammer"`.
         carry: (hands, 2), frame and body held of each hand, as the store numbers them.
+        n_steps: diffusion steps that were taken; 0 for policies without diffusion.
+        complete: whether that is all of them; not if a deadline came first.
     """
 
     actions: np.ndarray
@@ -36,6 +38,8 @@ class Plan:
     neural_share: float = 0.0
     held: str = ""
     carry: np.ndarray | None = None
+    n_steps: int = 0
+    complete: bool = True
 
     @property
     def n_effective(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -18,15 +19,21 @@ from safetensors.numpy import load_file, save_file
 from closedform.demos.demos import Demos
 from closedform.demos.formats.common import crc32, flush
 from closedform.demos.layout import Layout
-from closedform.errors import ClosedFormError, ConfigError, LoadError
+from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingExtraError
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.policy import Policy
+from closedform.retrieval.large_store import EXACT_UP_TO, LargeStore, build_store
+from closedform.retrieval.spec import StoreSpec
+from closedform.retrieval.store import Store
 
 FORMAT = "closedform-policy"
 FORMAT_VERSION = 1
+ARRAYS = ("observations", "actions", "lengths", "episode_ids")
+DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}  # of safetensors
+FILES = {"config.json", "policy.safetensors", "summary.safetensors", "index.faiss"}
 NEURAL, EDITED, LEROBOT = "closedform-neural", "closedform-edited", "lerobot"
 ASSETS = Path(__file__).parent.parent / "assets"
 SHIPPED = {"pusht-dit": ASSETS / "pusht_dit", "pusht-dit-left": ASSETS / "pusht_dit_left"}  # docs/models.md
@@ -41,6 +48,7 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
     if folder.exists() and not _replaceable(folder):
         raise LoadError(f"{folder}: expected nothing, or a saved policy to replace, found other files; choose another")
     store = policy._store
+    large = store if isinstance(store, LargeStore) else None
     observations = _joined([episode.observations for episode in store.episodes])
     actions = _joined([episode.actions for episode in store.episodes])
     lengths = np.array([len(episode) for episode in store.episodes])
@@ -63,8 +71,13 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
         "crc32": crc32(arrays.values()),
     }
 
+    if large is None and len(store) > EXACT_UP_TO:  # it grew, and goes on as it is
+        config["parameters"]["index"] = "exact"
+
     def write(new: Path) -> None:
         save_file(arrays, new / "policy.safetensors")
+        if large is not None:
+            config["index"] = large.write(new)
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     write_folder(folder, write)
@@ -119,7 +132,8 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
         from closedform.editing.edited_policy import read_edited
 
         return read_edited(folder, config)
-    arrays = _read_arrays(folder)
+    large = isinstance(config.get("index"), dict)
+    arrays = _map_arrays(folder) if large else _read_arrays(folder)
     try:
         policy_class = POLICIES[config["policy"]]
         layouts = [Layout.from_json(config[key]) for key in ("observation_layout", "action_layout")]
@@ -149,26 +163,51 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
                 f"{folder / 'policy.safetensors'}: expected {name} of shape {shape} as config.json says, "
                 f"found {arrays[name].shape}"
             )
-    if crc32(arrays[name] for name in expected) != config.get("crc32"):
-        raise LoadError(f"{folder}: expected the numbers that were saved, found others; the files were damaged")
+    if not large:
+        _check_sum(folder, arrays, config)
     if not all(arrays[name].dtype.kind == "i" for name in ("lengths", "episode_ids")) or next_id <= episode_ids[-1]:
         raise LoadError(f"{folder}: expected lengths and ids to be whole numbers, and next_episode_id above all ids")
     if np.any(lengths < 0) or lengths.sum() != n_steps or np.any(np.diff(episode_ids) <= 0):
         raise LoadError(
             f"{folder / 'policy.safetensors'}: expected episode lengths that add up to {n_steps} and rising ids"
         )
-    ends = np.cumsum(lengths)
-    pairs = [
-        (arrays["observations"][end - length : end], arrays["actions"][end - length : end])
-        for end, length in zip(ends, lengths, strict=True)
-    ]
+    episode_ids = np.array(episode_ids)
+
+    def make_store(spec: StoreSpec) -> Store:
+        if large:
+            steps = arrays["observations"], arrays["actions"]
+            return LargeStore.open(spec, *steps, np.array(lengths), episode_ids, folder, config["index"])
+        ends = np.cumsum(lengths)
+        pairs = [
+            (arrays["observations"][end - length : end], arrays["actions"][end - length : end])
+            for end, length in zip(ends, lengths, strict=True)
+        ]
+        return build_store(spec, Demos(pairs, layouts[0], layouts[1]).episodes, episode_ids)
+
     try:
-        demos = Demos(pairs, layouts[0], layouts[1])
         policy = object.__new__(policy_class)
-        policy._build(demos.episodes, episode_ids, layouts[0], layouts[1], parameters, feature_map, next_id)
+        policy._build(make_store, next_id, layouts[0], layouts[1], parameters, feature_map)
+    except MissingExtraError:
+        raise
     except ClosedFormError as error:
         raise LoadError(f"{folder}: {error}") from error
     return policy
+
+
+def verify(folder: str | Path) -> None:
+    """Reads all of a saved policy of demonstrations and refuses numbers that are not those that were saved.
+
+    `load_policy` does so itself unless the policy is large, and mapped from its file instead of read.
+    """
+    folder = as_path(SHIPPED.get(str(folder), folder))
+    config = _read_config(folder)
+    if config["format"] == FORMAT:
+        _check_sum(folder, _map_arrays(folder), config)
+
+
+def _check_sum(folder: Path, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> None:
+    if crc32(arrays[name] for name in ARRAYS) != config.get("crc32"):
+        raise LoadError(f"{folder}: expected the numbers that were saved, found others; the files were damaged")
 
 
 def as_path(folder: str | Path) -> Path:
@@ -180,7 +219,7 @@ def as_path(folder: str | Path) -> Path:
 
 def _replaceable(folder: Path) -> bool:
     """Whether there is nothing in a folder but a saved policy."""
-    if not folder.is_dir() or not {path.name for path in folder.iterdir()} <= {"config.json", "policy.safetensors"}:
+    if not folder.is_dir() or not {path.name for path in folder.iterdir()} <= FILES:
         return False
     try:
         return not any(folder.iterdir()) or bool(_read_config(folder))
@@ -225,7 +264,34 @@ def _read_arrays(folder: Path) -> dict[str, np.ndarray]:
         raise LoadError(f"{folder}: expected policy.safetensors beside config.json, found none") from error
     except (OSError, SafetensorError, ValueError) as error:
         raise LoadError(f"{path}: expected a whole safetensors file, found {error}") from error
-    names = {"observations", "actions", "lengths", "episode_ids"}
-    if set(arrays) != names:
-        raise LoadError(f"{path}: expected the arrays {', '.join(sorted(names))}, found {', '.join(sorted(arrays))}")
+    _check_names(path, arrays)
     return arrays
+
+
+def _map_arrays(folder: Path) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file, mapped: the header says where each begins, and nothing else is read."""
+    path = folder / "policy.safetensors"
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size)) if size <= path.stat().st_size else {}
+        arrays = {}
+        for name, facts in header.items():
+            if name != "__metadata__":
+                shape, (begin, end) = tuple(map(int, facts["shape"])), facts["data_offsets"]
+                dtype = np.dtype(DTYPES[facts["dtype"]])
+                if min(begin, *shape) < 0 or end - begin != dtype.itemsize * math.prod(shape):
+                    raise ValueError(f"{name} of shape {shape} in {end - begin} bytes")
+                mapped = np.memmap(path, dtype, "r", 8 + size + begin, shape) if end > begin else np.empty(shape, dtype)
+                arrays[name] = np.asarray(mapped)
+    except FileNotFoundError as error:
+        raise LoadError(f"{folder}: expected policy.safetensors beside config.json, found none") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LoadError(f"{path}: expected a whole safetensors file, found {error!r}") from error
+    _check_names(path, arrays)
+    return arrays
+
+
+def _check_names(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    if set(arrays) != set(ARRAYS):
+        raise LoadError(f"{path}: expected the arrays {', '.join(sorted(ARRAYS))}, found {', '.join(sorted(arrays))}")

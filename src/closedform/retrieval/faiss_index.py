@@ -2,83 +2,260 @@
 
 from __future__ import annotations
 
-import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from closedform.errors import MissingExtraError
+from closedform.errors import LoadError, MissingExtraError
 from closedform.retrieval.index import ExactIndex
 
-FLAT_BELOW = 40_000  # an inverted file wants 39 training points a list; below this it has too few lists to help
+BLOCK = 100_000  # rows whose features are computed at once
+POINTS_PER_LIST, ITERATIONS = 64, 8  # of the k-means that makes the lists
+N_QUERIES = 200  # windows that recall is measured with
+CARRIES_WEIGHT = 1e-3  # of the largest weight
+
+
+@dataclass(frozen=True)
+class Recall:
+    """How much of what exact search finds an index finds, for windows whose own episode is left out.
+
+    Attributes:
+        target: the share of neighbours that carry weight that was asked for.
+        weighty: the share that is found.
+        all: the share of all k neighbours that is found, which the metric is measured from.
+        n_queries: windows that were asked for.
+        n_probes, n_lists: lists that a query looks through, and how many there are.
+        seconds: that building took.
+    """
+
+    target: float
+    weighty: float
+    all: float
+    n_queries: int
+    n_probes: int
+    n_lists: int
+    seconds: float
 
 
 class FaissIndex:
-    """faiss behind the index protocol: exact (`Flat`) when small, an inverted file (`IVF`) when large.
+    """An inverted file of faiss: rows in lists around the nearest of many centres, of which a query visits a few.
 
-    Distances are compared in float32; features are kept in float64 for the metric. The inverted file is trained on the
-    rows it is built from; rows added later go into the same lists.
+    Rows are compared in 8 bits a number. An index of hierarchical navigable small worlds (HNSW) was tried too: with
+    thousands of neighbours to find it is slower at every size, and takes ten times as long to build. The file never
+    changes; rows added later are searched exactly, and so they are found by the next query.
 
     Args:
-        features: (n, D)
-        n_probes: how many of an inverted file's lists a query looks through.
+        features: (n, D), an array, or one that is computed.
+        faiss_index: of the first rows.
+        recall: what was measured.
+        added: the rows after those.
+        hidden: the first row, and the one after the last, that no query is to find.
     """
 
-    def __init__(self, features: np.ndarray, n_probes: int = 32):
-        try:
-            import faiss
-        except ImportError as error:
-            raise MissingExtraError("faiss-cpu", "ann", "the index 'faiss'") from error
-        self._n_probes = n_probes
-        self._rows = ExactIndex(features)
-        self._lock = threading.Lock()  # faiss may not be searched while it is changed
-        n, width = features.shape
-        if n < FLAT_BELOW:
-            faiss_index: Any = faiss.IndexFlatL2(width)
-        else:
-            n_lists = int(np.sqrt(n))
-            self._quantizer = faiss.IndexFlatL2(width)
-            faiss_index = faiss.IndexIVFFlat(self._quantizer, width, n_lists)
-            sample = features[:: max(1, n // (64 * n_lists))]
-            faiss_index.train(np.ascontiguousarray(sample, np.float32))
-            faiss_index.nprobe = n_probes
-        faiss_index.add(np.ascontiguousarray(features, np.float32))
+    def __init__(
+        self, features: Any, faiss_index: Any, recall: Recall, added: ExactIndex, hidden: tuple[int, int] = (0, 0)
+    ):
+        self._features = features
         self._faiss = faiss_index
+        self._added = added
+        self._hidden = hidden
+        self.recall = recall
+
+    @classmethod
+    def build(
+        cls,
+        features: Any,
+        target: float,
+        k: int,
+        weigh: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        episodes: Any,
+        longest: int,
+        progress: Callable[[str, float], object] = lambda what, share: None,
+    ) -> FaissIndex:
+        """Builds the lists, and finds how many of them must be visited for a recall.
+
+        Args:
+            features: (n, D)
+            target: the share to find of the neighbours that carry weight.
+            k: neighbours that are asked for.
+            weigh: of a query's features (D,) and some rows, the weights of these, the largest being 1.
+            episodes: (n,), the episode of each row.
+            longest: the number of rows of the longest episode.
+            progress: is told what is being done and which share of it is.
+        """
+        faiss = import_faiss()
+        began = time.perf_counter()
+        n, width = len(features), features[:1].shape[1]
+        n_lists = max(1, min(int(2 ** np.round(np.log2(4 * np.sqrt(n)))), n // POINTS_PER_LIST))
+        quantizer = faiss.IndexFlatL2(width)
+        index = faiss.IndexIVFScalarQuantizer(quantizer, width, n_lists, faiss.ScalarQuantizer.QT_8bit)
+        index.own_fields = True
+        quantizer.this.disown()
+        index.cp.niter, index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = (
+            ITERATIONS,
+            POINTS_PER_LIST,
+            1,
+        )
+        progress("finding centres", 0.0)
+        sample = np.unique(np.linspace(0, n - 1, min(n, POINTS_PER_LIST * n_lists)).astype(np.int64))
+        index.train(_single(features[sample]))
+        for start in range(0, n, BLOCK):
+            progress("filling lists", start / n)
+            index.add(_single(features[start : start + BLOCK]))
+        judged = _Judged.exactly(features, k, weigh, episodes, longest, progress)
+        n_probes = 1
+        while n_probes < n_lists and judged.recall_of(index, n_probes)[0] < target:
+            n_probes *= 2
+        low, high = n_probes // 2, min(n_probes, n_lists)
+        while high - low > 1:  # the fewest lists that reach the target
+            middle = (low + high) // 2
+            low, high = (low, middle) if judged.recall_of(index, middle)[0] >= target else (middle, high)
+        weighty, found = judged.recall_of(index, high)
+        seconds = time.perf_counter() - began
+        recall = Recall(target, weighty, found, len(judged.queries), high, n_lists, seconds)
+        return cls(features, index, recall, ExactIndex(np.empty((0, width))))
+
+    @classmethod
+    def read(cls, path: Path, features: Any, recall: Recall) -> FaissIndex:
+        """Opens an index that `write` wrote; its lists stay on the disk until they are visited."""
+        faiss = import_faiss()
+        try:
+            index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0][:200]
+            raise LoadError(f"{path}: expected an index that closedform saved, found {reason}") from error
+        width = features[:1].shape[1]
+        if index.d != width or index.ntotal > len(features) or not 1 <= recall.n_probes <= max(recall.n_lists, 1):
+            raise LoadError(
+                f"{path}: expected an index of at most {len(features)} rows of {width} numbers, found {index.ntotal} "
+                f"of {index.d}; build it again"
+            )
+        added = ExactIndex(features[index.ntotal :])
+        return cls(features, index, recall, added)
+
+    def write(self, path: Path) -> None:
+        """Writes the inverted file; rows added since are found again in the demonstrations."""
+        import_faiss().write_index(self._faiss, str(path))
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._faiss.ntotal + len(self._added)
 
-    @property
-    def columns(self) -> np.ndarray:
-        """(D, >= n), contiguous; the features of row i are column i."""
-        return self._rows.columns
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_faiss": import_faiss().serialize_index(self._faiss)}
 
-    def rows(self) -> np.ndarray:
-        """(n, D), the features, in float64."""
-        return self._rows.rows()
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _faiss=import_faiss().deserialize_index(state["_faiss"]))
 
-    def add(self, features: np.ndarray) -> FaissIndex:
-        """Appends rows; an older index on the same faiss data ignores them. A branched history is rebuilt."""
-        rows = self._rows.add(features)
-        if self._faiss.ntotal != len(self):
-            return FaissIndex(rows.rows(), self._n_probes)
-        with self._lock:
-            self._faiss.add(np.ascontiguousarray(features, np.float32))
-        grown = object.__new__(FaissIndex)
-        grown.__dict__.update(self.__dict__)
-        grown._rows = rows
-        return grown
+    def rows(self) -> Any:
+        """(n, D), the features."""
+        return self._features
 
-    def remove(self, keep: np.ndarray) -> FaissIndex:
-        """Rebuilds from what is kept: faiss's own removal would change the data older indexes read."""
-        return FaissIndex(self.rows()[keep], self._n_probes)
+    def add(self, features: np.ndarray, all_features: Any) -> FaissIndex:
+        """Appends rows, (m, D), after which the features of all rows are the others."""
+        return FaissIndex(all_features, self._faiss, self.recall, self._added.add(features))
+
+    def hiding(self, first: int, end: int) -> FaissIndex:
+        """The index with rows first, ..., end - 1 hidden."""
+        return FaissIndex(self._features, self._faiss, self.recall, self._added, (first, end))
 
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
         """The rows found near the query, at most k, in ascending order."""
-        with self._lock:
-            extra = self._faiss.ntotal - len(self)  # rows added since, which this index does not have
-            _, rows = self._faiss.search(
-                np.ascontiguousarray(query[None], np.float32), min(k + extra, self._faiss.ntotal)
-            )
-        rows = rows[0]
-        return np.sort(rows[(rows >= 0) & (rows < len(self))][:k])
+        faiss, n = import_faiss(), self._faiss.ntotal
+        first, end = self._hidden
+        parameters = faiss.SearchParametersIVF(nprobe=self.recall.n_probes)
+        distances, rows = self._faiss.search(_single(query[None]), min(k + end - first, n), params=parameters)
+        distances, rows = distances[0], rows[0]
+        if len(self._added):
+            late = self._added.query(query, min(k + end - first, len(self._added)))
+            differences = self._added.rows()[late] - query
+            distances = np.concatenate([distances, np.einsum("nd,nd->n", differences, differences)])
+            rows = np.concatenate([rows, late + n])
+        shown = (rows >= 0) & ((rows < first) | (rows >= end))
+        distances, rows = distances[shown], rows[shown]
+        if len(rows) > k:
+            rows = rows[np.argpartition(distances, k - 1)[:k]]
+        return np.sort(rows)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Windows with the neighbours that exact search finds for them in other episodes.
+
+    Attributes:
+        queries: (q, D), float32.
+        own: (q,), the episode of each.
+        near: q arrays of the k nearest rows, ascending.
+        weighty: the same, of those of them that carry weight.
+        episodes: (n,), the episode of each row.
+        asked: how many neighbours to ask for, so that k are left when those of the own episode are dropped.
+    """
+
+    queries: np.ndarray
+    own: np.ndarray
+    near: list[np.ndarray]
+    weighty: list[np.ndarray]
+    episodes: Any
+    asked: int
+
+    @classmethod
+    def exactly(
+        cls,
+        features: Any,
+        k: int,
+        weigh: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        episodes: Any,
+        longest: int,
+        progress: Callable[[str, float], object],
+    ) -> _Judged:
+        """Searches among all rows, as `FaissIndex.build` was asked to."""
+        faiss, n = import_faiss(), len(features)
+        asked = min(n, k + longest)
+        chosen = np.unique(np.linspace(0, n - 1, min(N_QUERIES, n)).astype(np.int64))
+        queries = features[chosen]
+        single = _single(queries)
+        distances, rows = np.empty((len(chosen), 0), np.float32), np.empty((len(chosen), 0), np.int64)
+        for start in range(0, n, BLOCK):
+            progress("measuring recall", start / n)
+            block = _single(features[start : start + BLOCK])
+            nearer, found = faiss.knn(single, block, min(asked, len(block)))
+            distances, rows = np.concatenate([distances, nearer], 1), np.concatenate([rows, found + start], 1)
+            if rows.shape[1] > asked:
+                kept = np.argpartition(distances, asked - 1, axis=1)[:, :asked]
+                distances, rows = (np.take_along_axis(array, kept, 1) for array in (distances, rows))
+        own, near, weighty = episodes[chosen], [], []
+        for index, query in enumerate(queries):
+            order = rows[index][np.argsort(distances[index])]
+            others = order[episodes[order] != own[index]][:k]
+            near.append(np.sort(others))
+            weighty.append(near[-1][weigh(query, near[-1]) > CARRIES_WEIGHT])
+        return cls(single, own, near, weighty, episodes, asked)
+
+    def recall_of(self, index: Any, n_probes: int) -> tuple[float, float]:
+        """The share found of the neighbours that carry weight and of all, averaged over queries."""
+        parameters = import_faiss().SearchParametersIVF(nprobe=n_probes)
+        _, rows = index.search(self.queries, self.asked, params=parameters)
+        shares = []
+        for found, own, near, weighty in zip(rows, self.own, self.near, self.weighty, strict=True):
+            found = found[found >= 0]
+            found = found[self.episodes[found] != own][: len(near)]
+            if len(near):
+                shares.append([np.isin(wanted, found).mean() for wanted in (weighty, near)])
+        means = np.mean(shares, axis=0) if shares else (1.0, 1.0)
+        return float(means[0]), float(means[1])
+
+
+def import_faiss() -> Any:
+    """The package faiss, or says what is missing."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtraError("faiss-cpu", "ann", "the index 'faiss'") from error
+    return faiss
+
+
+def _single(features: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(features, np.float32)

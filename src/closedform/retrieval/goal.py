@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from closedform.demos.encoding import Encoding
-from closedform.demos.episode import Episode
 from closedform.demos.layout import ROTATIONS
 from closedform.retrieval.feature_map import FeatureMap, GeometricFeatures
 
@@ -62,7 +60,7 @@ def find_goal(
     feature_map: FeatureMap,
     commanded: tuple[str, ...],
     n_obs_steps: int,
-    episodes: Sequence[Episode],
+    last_observations: np.ndarray,
     scaling: tuple[np.ndarray, np.ndarray],
 ) -> Goal:
     """The goal of some episodes; it needs geometric features, in which motions can be added.
@@ -71,24 +69,24 @@ def find_goal(
         feature_map: of the observations.
         commanded: the bodies that actions command.
         n_obs_steps: observations in a window.
-        episodes: the demonstrations.
+        last_observations: (E, D_o), of each episode; not numbers for those that are empty.
         scaling: offset and scale of the features.
     """
     blocks = _pose_columns(feature_map.encoding, commanded) if isinstance(feature_map, GeometricFeatures) else []
     if not blocks:
-        return Goal(np.empty(0, np.int64), np.empty((len(episodes), 0)), np.empty(0), np.empty(0), 1.0)
+        return Goal(np.empty(0, np.int64), np.empty((len(last_observations), 0)), np.empty(0), np.empty(0), 1.0)
     offset, scale = scaling
     before = len(offset) // n_obs_steps * (n_obs_steps - 1)
     columns = before + np.concatenate(blocks)
-    ended = [episode for episode in episodes if len(episode)]
-    last = np.repeat(np.array([episode.observations[-1] for episode in ended])[:, None], n_obs_steps, axis=1)
+    ended = np.array([np.isfinite(last).all() for last in last_observations])
+    last = np.repeat(last_observations[ended][:, None], n_obs_steps, axis=1)
     found = ((feature_map.lift(last) - offset) * scale)[:, columns]
-    ends = np.zeros((len(episodes), len(columns)))
-    ends[[len(episode) > 0 for episode in episodes]] = found
+    ends = np.zeros((len(ended), len(columns)))
+    ends[ended] = found
     middle = np.median(found, axis=0)
     spread = np.square(CONSISTENT * np.median(np.abs(found - middle), axis=0))
     pooled = np.concatenate([np.full(len(b), spread[np.isin(columns, before + b)].mean()) for b in blocks])
-    return Goal(columns, ends, middle, 1 / np.sqrt(pooled + LEAST_SPREAD**2), len(columns) / len(ended))
+    return Goal(columns, ends, middle, 1 / np.sqrt(pooled + LEAST_SPREAD**2), len(columns) / len(found))
 
 
 def _pose_columns(encoding: Encoding, commanded: tuple[str, ...]) -> list[np.ndarray]:

@@ -1,47 +1,15 @@
-"""Indexes: which demonstrations are nearest to a query."""
+"""ExactIndex: which demonstrations are nearest to a query, found by comparing with each."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 
 
-class Index(Protocol):
-    """The nearest rows of a growing set of feature vectors.
+class ExactIndex:
+    """Exact search by comparing with every row; of rows at the same distance the earlier ones win.
 
     An index is a value: `add` and `remove` return the index to use from then on, and a thread that is planning goes on
     reading the one it has.
-    """
-
-    def __len__(self) -> int:
-        """The number of rows."""
-        ...
-
-    def add(self, features: np.ndarray) -> Index:
-        """Appends rows, (m, D)."""
-        ...
-
-    def remove(self, keep: np.ndarray) -> Index:
-        """Keeps only the rows where the mask (n,) is true; the others move up."""
-        ...
-
-    def query(self, query: np.ndarray, k: int) -> np.ndarray:
-        """The rows of the k nearest features in the Euclidean metric, in ascending order of row. (D,) -> (k,)."""
-        ...
-
-    def rows(self) -> np.ndarray:
-        """(n, D), the features."""
-        ...
-
-    @property
-    def columns(self) -> np.ndarray:
-        """(D, >= n), contiguous; the features of row i are column i."""
-        ...
-
-
-class ExactIndex:
-    """Exact search by comparing with every row; of rows at the same distance the earlier ones win.
 
     Each coordinate is stored contiguously, so that the search streams through memory, with room to grow, so that adding
     an episode copies only the episode.

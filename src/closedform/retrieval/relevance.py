@@ -120,11 +120,11 @@ def _targets(store: Store, near: np.ndarray, queries: np.ndarray) -> tuple[np.nd
 
     def carried(rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
         flat = rows.ravel()
-        encoded = store.actions[store.starts[flat, None] + steps]
+        encoded = store.actions[store.starts[flat][:, None] + steps]
         return (store.carrier.into(encoded, store.poses[flat], carry) * unit).reshape(*rows.shape, len(steps), -1)
 
     for h, hand in enumerate(spec.hands):
-        holding = store.held[queries, h]
+        holding = store.held[queries][:, h]
         for held in np.unique(holding):
             some = np.flatnonzero(holding == held)
             best, least = np.zeros(len(some), int), np.full(len(some), np.inf)

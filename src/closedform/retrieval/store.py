@@ -5,90 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from closedform.demos.chunks import cut, too_short
-from closedform.demos.encoding import Encoding
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Layout
 from closedform.errors import DataError
-from closedform.retrieval.faiss_index import FaissIndex
-from closedform.retrieval.feature_map import FeatureMap
-from closedform.retrieval.frame import BodyPoses, Frame
 from closedform.retrieval.goal import Goal, find_goal
-from closedform.retrieval.hand import Carrier, Hand, hands_of, held_bodies, rotation_near, turn_sum
-from closedform.retrieval.index import ExactIndex, Index
+from closedform.retrieval.hand import Carrier, held_bodies, rotation_near, turn_sum
+from closedform.retrieval.index import ExactIndex
 from closedform.retrieval.metric import covariance_factor
 from closedform.retrieval.relevance import entry_weights, n_judging
 from closedform.retrieval.scaling import ActionScaling, action_scaling, action_statistics
+from closedform.retrieval.spec import StoreSpec
 from closedform.retrieval.statistics import Statistics
 
 EPISODES_PER_NEIGHBOURHOOD = 4  # of which one tells something about the shape of any one neighbourhood
-
-
-@dataclass(frozen=True)
-class StoreSpec:
-    """What a store is built with, besides the episodes.
-
-    Attributes:
-        observation_layout, action_layout: of the demonstrations.
-        feature_map: from observation windows to features.
-        n_obs_steps, n_action_steps, padding: the windows.
-        frames: the frames that actions can be expressed in.
-        index: `exact` or `faiss`.
-        regularization: lambda, added to the covariance of features.
-        shrinkage: of this covariance; None to have it follow from the data.
-        relevance: whether entries of observations that make predictions worse count less.
-    """
-
-    observation_layout: Layout
-    action_layout: Layout
-    feature_map: FeatureMap
-    n_obs_steps: int
-    n_action_steps: int
-    padding: bool
-    frames: str
-    index: str
-    regularization: float
-    shrinkage: float | None
-    relevance: bool
-
-    @cached_property
-    def encoding(self) -> Encoding:
-        """The encoding of actions."""
-        return Encoding(self.action_layout)
-
-    @cached_property
-    def body_poses(self) -> BodyPoses:
-        """The bodies whose frames actions can be expressed in."""
-        return BodyPoses(self.observation_layout, self.encoding.dimension, self.action_layout.bodies)
-
-    @cached_property
-    def selected_frames(self) -> tuple[Frame, ...]:
-        """The frames asked for."""
-        return self.body_poses.select(self.frames)
-
-    @cached_property
-    def hands(self) -> tuple[Hand, ...]:
-        """The hands that actions command; the paper's do not know what they hold."""
-        return hands_of(self.encoding, self.body_poses, holding=self.frames == "auto")
-
-    @cached_property
-    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Blocks, frames and hands as the kernels read them.
-
-        (blocks, 5) of start, size, turns, moves and hand; (frames, 3) of body, turns and whole; (hands, 3) of body,
-        position and rotation.
-        """
-        blocks = [
-            (b.start, b.size, b.turns, b.moves, next(i for i, hand in enumerate(self.hands) if b.start in hand.columns))
-            for b in self.encoding.blocks
-        ]
-        frames = [(f.body, f.turns, f.whole) for f in self.selected_frames]
-        hands = [(hand.body, hand.position, hand.rotation) for hand in self.hands]
-        return np.array(blocks, np.int64), np.array(frames, np.int64), np.array(hands, np.int64)
 
 
 class _Rows(NamedTuple):
@@ -104,6 +37,24 @@ class _Rows(NamedTuple):
     turn_sums: np.ndarray
     feature_statistics: Statistics
     action_statistics: Statistics
+
+
+class Near(NamedTuple):
+    """What the compiled planner reads of some rows, numbered from 0; see `Store`.
+
+    Attributes:
+        columns: (D_z, >= n_rows), their features.
+        n_rows: how many they are.
+        actions, starts, row_episodes, poses, held: as the store has them.
+    """
+
+    columns: np.ndarray
+    n_rows: int
+    actions: np.ndarray
+    starts: np.ndarray
+    row_episodes: np.ndarray
+    poses: np.ndarray
+    held: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -136,13 +87,13 @@ class Store:
     episode_ids: np.ndarray
     counts: np.ndarray
     lengths: np.ndarray
-    index: Index
-    actions: np.ndarray
-    starts: np.ndarray
-    row_episodes: np.ndarray
-    row_steps: np.ndarray
-    poses: np.ndarray
-    held: np.ndarray
+    index: Any
+    actions: Any
+    starts: Any
+    row_episodes: Any
+    row_steps: Any
+    poses: Any
+    held: Any
     turn_sums: np.ndarray
     feature_statistics: Statistics
     action_statistics: Statistics
@@ -165,7 +116,7 @@ class Store:
             episode_ids=np.asarray(episode_ids, np.int64),
             counts=rows.counts,
             lengths=rows.lengths,
-            index=_make_index(spec, features),
+            index=ExactIndex(features),
             actions=rows.actions,
             starts=_starts(rows.counts, rows.lengths, rows.steps),
             row_episodes=np.repeat(np.arange(len(episodes)), rows.counts),
@@ -180,14 +131,19 @@ class Store:
             entry_weights=np.ones(len(scale)),
             scaling=action_scaling(spec, rows.action_statistics),
         )
-        return _check_binary(store).weighed()
+        check_binary(store)
+        return store.weighed()
 
     def __len__(self) -> int:
         return len(self.row_steps)
 
     @cached_property
     def _global_factor(self) -> np.ndarray:
-        return covariance_factor(self.index.rows(), self.spec.regularization, self.shrinkage)
+        return covariance_factor(self.global_sample(), self.spec.regularization, self.shrinkage)
+
+    def global_sample(self) -> np.ndarray:
+        """Features that tell the covariance of all."""
+        return self.index.rows()
 
     @cached_property
     def shrinkage(self) -> float:
@@ -200,11 +156,36 @@ class Store:
         width, passing = len(self.feature_scale), len(self.episodes) / EPISODES_PER_NEIGHBOURHOOD
         return width / (width + passing) if self.spec.shrinkage is None else self.spec.shrinkage
 
+    @property
+    def all_rows(self) -> Near:
+        """What the compiled planner reads, of all rows."""
+        arrays = self.actions, self.starts, self.row_episodes, self.poses, self.held
+        return Near(self.index.columns, len(self), *arrays)
+
+    def some_rows(self, rows: np.ndarray) -> Near:
+        """The same, of some rows."""
+        n_action_steps = self.spec.n_action_steps
+        return Near(
+            columns=np.ascontiguousarray(self.index.rows()[rows].T),
+            n_rows=len(rows),
+            actions=self.encoded_chunks(rows).reshape(len(rows) * n_action_steps, -1),
+            starts=np.arange(len(rows)) * n_action_steps,
+            row_episodes=self.row_episodes[rows],
+            poses=self.poses[rows],
+            held=self.held[rows].astype(np.int64),
+        )
+
     @cached_property
     def goal(self) -> Goal:
         """Where the episodes end."""
         spec, scaling = self.spec, (self.feature_offset, self.feature_scale)
-        return find_goal(spec.feature_map, spec.action_layout.bodies, spec.n_obs_steps, self.episodes, scaling)
+        lasts = self.last_observations()
+        return find_goal(spec.feature_map, spec.action_layout.bodies, spec.n_obs_steps, lasts, scaling)
+
+    def last_observations(self) -> np.ndarray:
+        """(E, D_o), not numbers for empty episodes."""
+        none = np.full(self.spec.observation_layout.width, np.nan)
+        return np.array([episode.observations[-1] if len(episode) else none for episode in self.episodes])
 
     def fixed_factor(self, metric: str) -> np.ndarray:
         """The Cholesky factor of a metric that is the same everywhere, (D_z, D_z); empty for the local one."""
@@ -244,16 +225,17 @@ class Store:
             action_statistics=action_statistics,
             scaling=scaling,
         )
+        check_binary(grown)
         same = n_judging(len(episodes)) == n_judging(len(self.episodes))
-        return _check_binary(grown) if same else _check_binary(grown).weighed()
+        return grown if same else grown.weighed()
+
+    def leave_out(self, index: int) -> Store:
+        """What predicts an episode from the others, with the weights of all; `index` is into `episodes`."""
+        return self.remove(int(self.episode_ids[index]), weigh=False)
 
     def remove(self, episode_id: int, *, weigh: bool = True) -> Store:
         """The store without an episode, exactly as if it had never been added; `weigh` if its weights too."""
-        keep = self.episode_ids != episode_id
-        if keep.all():
-            raise DataError(f"no episode {episode_id}: it was never added or is already removed")
-        if not keep.any():
-            raise DataError(f"episode {episode_id} is the last one: a policy needs at least one")
+        keep = self.kept_without(episode_id)
         feature_statistics = self.feature_statistics.keep(keep)
         action_statistics = self.action_statistics.keep(keep)
         episodes = tuple(episode for episode, kept in zip(self.episodes, keep, strict=True) if kept)
@@ -287,6 +269,15 @@ class Store:
         same = judging == n_judging(len(self.episodes)) and keep[:judging].all()
         return left if same or not weigh else left.weighed()
 
+    def kept_without(self, episode_id: int) -> np.ndarray:
+        """(E,), which episodes are left without one, if it is there and not the last."""
+        keep = self.episode_ids != episode_id
+        if keep.all():
+            raise DataError(f"no episode {episode_id}: it was never added or is already removed")
+        if not keep.any():
+            raise DataError(f"episode {episode_id} is the last one: a policy needs at least one")
+        return keep
+
     def weighed(self) -> Store:
         """The store with the weights that its episodes call for."""
         if not self.spec.relevance:
@@ -296,7 +287,7 @@ class Store:
         if np.array_equal(weights, self.entry_weights):
             return self
         change = weights / self.entry_weights  # powers of two, which lose nothing
-        index = _make_index(self.spec, self.index.rows() * change)
+        index = ExactIndex(self.index.rows() * change)
         return replace(self, index=index, feature_scale=self.feature_scale * change, entry_weights=weights)
 
     def _first(self, n: int) -> Store:
@@ -325,9 +316,14 @@ class Store:
         bounded = []
         for entry, columns in self.spec.action_layout.slices():
             if entry.kind in ("binary", "angle"):
-                actions = np.concatenate([episode.actions[:, columns] for episode in self.episodes])
-                bounded.append((entry.kind, columns, actions.min(0), actions.max(0)))
+                low, high = self.action_range()
+                bounded.append((entry.kind, columns, low[columns], high[columns]))
         return bounded
+
+    def action_range(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest and highest value of each number of an action."""
+        actions = np.concatenate([episode.actions for episode in self.episodes])
+        return actions.min(0), actions.max(0)
 
     def features_of(self, windows: np.ndarray) -> np.ndarray:
         """The features of observation windows. (n, N_o, D_o) -> (n, D_z)."""
@@ -342,8 +338,11 @@ class Store:
 
     def chunks(self, rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
         """The encoded chunks of some rows as they are carried over, see `Carrier`. (m,), (hands, 2) -> (m, N_a, D)."""
-        encoded = self.actions[self.starts[rows, None] + np.arange(self.spec.n_action_steps)]
-        return self.carrier.into(encoded, self.poses[rows], carry)
+        return self.carrier.into(self.encoded_chunks(rows), self.poses[rows], carry)
+
+    def encoded_chunks(self, rows: np.ndarray) -> np.ndarray:
+        """The encoded chunks of some rows as they were recorded. (m,) -> (m, N_a, D)."""
+        return self.actions[self.starts[rows][:, None] + np.arange(self.spec.n_action_steps)]
 
     def normalised_chunks(self, rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
         """The same as diffusion sees them, (m, N_a * D)."""
@@ -367,16 +366,13 @@ class Store:
         return np.array([(world, -1)] * len(self.spec.hands))
 
 
-def _make_index(spec: StoreSpec, features: np.ndarray) -> Index:
-    return FaissIndex(features) if spec.index == "faiss" else ExactIndex(features)
-
-
-def _check_binary(store: Store) -> Store:
+def check_binary(store: Store, *, newest_only: bool = False) -> None:
     """Refuses binary entries of actions that take more than two values."""
+    first = len(store.episodes) - 1 if newest_only else 0
     for kind, columns, low, high in store.bounded_actions:
         if kind != "binary":
             continue
-        for index, episode in zip(store.episode_ids, store.episodes, strict=True):
+        for index, episode in zip(store.episode_ids[first:], store.episodes[first:], strict=True):
             actions = episode.actions[:, columns]
             third = np.argwhere((actions != low) & (actions != high))
             if len(third):
@@ -386,7 +382,6 @@ def _check_binary(store: Store) -> Store:
                     f"episode {index}: expected two values at {where}, found also {actions[step, number]} "
                     f"at step {step}; declare the entry 'other' if it has more"
                 )
-    return store
 
 
 def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
@@ -401,7 +396,7 @@ def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
     lifted = spec.feature_map.lift(windows) if len(windows) else np.zeros((0, 1))
     actions = spec.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
     poses = [spec.body_poses(episode.observations) for episode in episodes]
-    held = [_held(spec, of)[piece.steps] for of, piece in zip(poses, pieces, strict=True)]
+    held = [held_in(spec, of)[piece.steps] for of, piece in zip(poses, pieces, strict=True)]
     return _Rows(
         lengths=lengths,
         counts=counts,
@@ -410,13 +405,13 @@ def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
         steps=np.concatenate([piece.steps for piece in pieces]),
         poses=spec.body_poses(windows[:, -1]),
         held=np.concatenate(held),
-        turn_sums=np.array([_turn_sums(spec, *pair) for pair in zip(episodes, poses, strict=True)]),
+        turn_sums=np.array([turn_sums_of(spec, *pair) for pair in zip(episodes, poses, strict=True)]),
         feature_statistics=Statistics.of(lifted, counts),
         action_statistics=action_statistics(spec, episodes),
     )
 
 
-def _held(spec: StoreSpec, poses: np.ndarray) -> np.ndarray:
+def held_in(spec: StoreSpec, poses: np.ndarray) -> np.ndarray:
     """(T, hands), the body that each hand holds at the steps of an episode."""
     commanded = spec.action_layout.bodies
     others = [index for index, (name, *_) in enumerate(spec.body_poses.bodies) if name not in commanded]
@@ -424,7 +419,8 @@ def _held(spec: StoreSpec, poses: np.ndarray) -> np.ndarray:
     return np.stack([held_bodies(hand, poses, others, n_back) for hand in spec.hands], axis=1)
 
 
-def _turn_sums(spec: StoreSpec, episode: Episode, poses: np.ndarray) -> np.ndarray:
+def turn_sums_of(spec: StoreSpec, episode: Episode, poses: np.ndarray) -> np.ndarray:
+    """(hands, 3, 3), see `turn_sum`."""
     encoded = spec.encoding.encode(episode.actions) if any(hand.holds for hand in spec.hands) else np.empty((0, 0))
     return np.array([turn_sum(hand, encoded, poses) for hand in spec.hands])
 

@@ -1,0 +1,355 @@
+"""LargeStore: a store of more demonstrations than one would want to copy, in memory or mapped from a file."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.chunks import too_short
+from closedform.demos.episode import Episode
+from closedform.errors import ClosedFormWarning, LoadError
+from closedform.retrieval.faiss_index import FaissIndex, Recall
+from closedform.retrieval.metric import covariance_factor, squared_distances
+from closedform.retrieval.relevance import entry_weights, n_judging
+from closedform.retrieval.scaling import action_scaling, action_statistics
+from closedform.retrieval.spec import StoreSpec
+from closedform.retrieval.statistics import Statistics
+from closedform.retrieval.store import Store, check_binary, held_in, turn_sums_of
+from closedform.retrieval.windows import Computed, Recorded, Windows
+
+EXACT_UP_TO = 150_000  # windows that are searched exactly by default; docs/results/bench/cpu.md has the crossover
+EPISODES_AT_ONCE = 1000  # whose windows are looked at together
+N_JUDGES = 500  # episodes that say which entries of an observation matter
+N_GLOBAL = 100_000  # windows that tell the covariance of all
+
+Progress = Callable[[str, float], object]
+
+
+def build_store(
+    spec: StoreSpec, episodes: Sequence[Episode], episode_ids: np.ndarray, progress: Progress | None = None
+) -> Store:
+    """The store that the index asked for calls for."""
+    n_windows = int(spec.n_windows(np.array([len(episode) for episode in episodes])).sum())
+    large = spec.index == "faiss"
+    if spec.index == "auto" and n_windows > EXACT_UP_TO:
+        large = importlib.util.find_spec("faiss") is not None
+        if not large:
+            message = f"{n_windows} windows are searched one by one; faiss is faster: pip install 'closedform[ann]'"
+            warnings.warn(message, ClosedFormWarning, stacklevel=2)
+    if large:
+        return LargeStore.build(spec, episodes, episode_ids, progress)
+    return Store.build(spec, episodes, episode_ids)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What has to be known of every episode, and is not read again when a store is opened.
+
+    Attributes:
+        feature_statistics, action_statistics: see `Store`.
+        turn_sums: (E, hands, 3, 3)
+        action_ranges: (E, 2, D_a), the lowest and highest value of each number of an action.
+        last_observations: (E, D_o)
+        held: (n, hands), int8, or (0, hands) where it cannot be told what hands hold.
+    """
+
+    feature_statistics: Statistics
+    action_statistics: Statistics
+    turn_sums: np.ndarray
+    action_ranges: np.ndarray
+    last_observations: np.ndarray
+    held: np.ndarray
+
+    @classmethod
+    def of(cls, spec: StoreSpec, episodes: Sequence[Episode], lifted: np.ndarray) -> Summary:
+        """Of some episodes, the features of whose windows are given before they are scaled."""
+        steps = [spec.window_steps(len(episode)) for episode in episodes]
+        poses = [spec.body_poses(episode.observations) for episode in episodes]
+        holds = any(hand.holds for hand in spec.hands)
+        held = [held_in(spec, of)[step] for of, step in zip(poses, steps, strict=True)] if holds else []
+        empty = np.empty((0, len(spec.hands)), np.int8)
+        width = spec.action_layout.width
+        return cls(
+            feature_statistics=Statistics.of(lifted, np.array([len(step) for step in steps])),
+            action_statistics=action_statistics(spec, episodes),
+            turn_sums=np.array([turn_sums_of(spec, *pair) for pair in zip(episodes, poses, strict=True)]),
+            action_ranges=np.array(
+                [
+                    [e.actions.min(0), e.actions.max(0)] if len(e) else [[np.inf] * width, [-np.inf] * width]
+                    for e in episodes
+                ],
+                np.float64,
+            ),
+            last_observations=np.array(
+                [e.observations[-1] if len(e) else np.full(e.observations.shape[1], np.nan) for e in episodes],
+                np.float64,
+            ),
+            held=np.concatenate([*held, empty]).astype(np.int8),
+        )
+
+    def append(self, other: Summary) -> Summary:
+        """Of the episodes of both."""
+        parts = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)]
+        return Summary(
+            *(a.append(b) if isinstance(a, Statistics) else np.concatenate([a, b]) for a, b in parts)  # pyright: ignore
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """By name, to be saved."""
+        arrays = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Statistics):
+                arrays |= {f"{field.name}.{part.name}": getattr(value, part.name) for part in fields(value)}
+            else:
+                arrays[field.name] = value
+        return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Summary:
+        """The inverse of `to_arrays`."""
+        values = {}
+        for field in fields(cls):
+            if field.name in arrays:
+                values[field.name] = arrays[field.name]
+            else:
+                values[field.name] = Statistics(
+                    **{part.name: arrays[f"{field.name}.{part.name}"] for part in fields(Statistics)}
+                )
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class LargeStore(Store):
+    """A store whose rows are computed from the recorded steps when they are asked for, and found by faiss.
+
+    Nothing is copied but the steps themselves, or nothing at all where they are mapped from a file. What `Store` has as
+    arrays over rows reads the same here, some rows at a time. Scales and weights of features are those of the episodes
+    that were indexed; episodes added later keep to them.
+
+    Attributes:
+        windows: the recorded steps.
+        summary: of every episode.
+    """
+
+    windows: Windows
+    summary: Summary
+
+    @classmethod
+    def build(
+        cls, spec: StoreSpec, episodes: Sequence[Episode], episode_ids: np.ndarray, progress: Progress | None = None
+    ) -> LargeStore:
+        """Copies the episodes into one piece, looks through them once and indexes them."""
+        progress = progress or (lambda what, share: None)
+        windows = Windows.of(spec, episodes)
+        if not len(windows):
+            raise too_short([len(episode) for episode in episodes], spec.n_obs_steps, spec.n_action_steps)
+        views, ends, summary = windows.episode_views(), np.cumsum(windows.counts), None
+        for first in range(0, len(views), EPISODES_AT_ONCE):
+            progress("reading", first / len(views))
+            some = views[first : first + EPISODES_AT_ONCE]
+            rows = np.arange(ends[first] - windows.counts[first], ends[first + len(some) - 1])
+            part = Summary.of(spec, some, windows.lifted(rows) if len(rows) else np.zeros((0, 1)))
+            summary = part if summary is None else summary.append(part)
+        assert summary is not None
+        offset, scale = spec.feature_map.scaling(summary.feature_statistics)
+        store = cls.assemble(spec, windows, views, episode_ids, summary, offset, scale, np.ones(len(scale)))
+        check_binary(store)
+        store = store._with_weights(progress)
+        index = FaissIndex.build(
+            store.index.rows(),
+            spec.recall,
+            min(spec.n_neighbors, len(store)),
+            store.weigh,
+            store.row_episodes,
+            int(windows.counts.max()),
+            progress,
+        )
+        return replace(store, index=index)
+
+    @classmethod
+    def assemble(
+        cls,
+        spec: StoreSpec,
+        windows: Windows,
+        episodes: tuple[Episode, ...],
+        episode_ids: np.ndarray,
+        summary: Summary,
+        offset: np.ndarray,
+        scale: np.ndarray,
+        weights: np.ndarray,
+        index: Any = None,
+    ) -> LargeStore:
+        """Puts the parts together; without an index there is one that only knows its rows."""
+        n = len(windows)
+        features = Computed(_Features(windows, offset, scale), n)
+        none = np.broadcast_to(np.int8(-1), (n, len(spec.hands)))
+        return cls(
+            spec=spec,
+            episodes=episodes,
+            episode_ids=np.asarray(episode_ids, np.int64),
+            counts=windows.counts,
+            lengths=windows.padded_lengths,
+            index=_Unindexed(features) if index is None else index,
+            actions=Computed(windows.encoded_actions, int(windows.padded_lengths.sum())),
+            starts=Computed(windows.starts, n),
+            row_episodes=Computed(windows.episodes, n),
+            row_steps=Computed(windows.steps, n),
+            poses=Computed(windows.poses, n),
+            held=summary.held if len(summary.held) else none,
+            turn_sums=summary.turn_sums,
+            feature_statistics=summary.feature_statistics,
+            action_statistics=summary.action_statistics,
+            feature_offset=offset,
+            feature_scale=scale,
+            entry_weights=weights,
+            scaling=action_scaling(spec, summary.action_statistics),
+            windows=windows,
+            summary=summary,
+        )
+
+    def _with_weights(self, progress: Progress) -> LargeStore:
+        if not self.spec.relevance:
+            return self
+        progress("judging what matters", 0.0)
+        judges = self._first(min(n_judging(len(self.episodes)), N_JUDGES))
+        if not len(judges):
+            return self
+        weights = entry_weights(judges, self.index.rows()[: len(judges)])
+        scale = self.feature_scale * weights
+        features = Computed(_Features(self.windows, self.feature_offset, scale), len(self))
+        return replace(self, index=_Unindexed(features), feature_scale=scale, entry_weights=weights)
+
+    def weigh(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The observation kernel's weights of some rows, the largest being 1."""
+        features, factor = self.index.rows()[rows], self.fixed_factor(self.spec.metric)
+        if not factor.size:
+            factor = covariance_factor(features, self.spec.regularization, self.shrinkage)
+        squared = squared_distances(features, query, factor)
+        h = self.spec.bandwidth / np.sqrt(len(query))
+        return np.exp(-(squared - squared.min()) / (2 * h * h))
+
+    def add(self, episode: Episode, episode_id: int) -> LargeStore:
+        """The store with one more episode, whose rows are searched exactly."""
+        windows = self.windows.add(episode)
+        rows = np.arange(len(self), len(windows))
+        if not len(rows):
+            raise too_short([len(episode)], self.spec.n_obs_steps, self.spec.n_action_steps)
+        summary = self.summary.append(Summary.of(self.spec, [episode], windows.lifted(rows)))
+        features = Computed(_Features(windows, self.feature_offset, self.feature_scale), len(windows))
+        grown = self.assemble(
+            self.spec,
+            windows,
+            (*self.episodes, episode),
+            np.append(self.episode_ids, episode_id),
+            summary,
+            self.feature_offset,
+            self.feature_scale,
+            self.entry_weights,
+            self.index.add(features[rows], features),
+        )
+        check_binary(grown, newest_only=not _widened(self, grown))
+        return grown
+
+    def leave_out(self, index: int) -> LargeStore:
+        """What predicts an episode from the others: its rows stay, but no query finds them."""
+        end = int(self.counts[: index + 1].sum())
+        return replace(self, index=self.index.hiding(end - int(self.counts[index]), end))
+
+    def remove(self, episode_id: int, *, weigh: bool = True) -> LargeStore:
+        """The store without an episode; everything else is indexed again."""
+        keep = self.kept_without(episode_id)
+        episodes = [episode for episode, kept in zip(self.episodes, keep, strict=True) if kept]
+        return self.build(self.spec, episodes, self.episode_ids[keep])
+
+    def global_sample(self) -> np.ndarray:
+        """Features that tell the covariance of all."""
+        return self.index.rows()[np.unique(np.linspace(0, len(self) - 1, N_GLOBAL).astype(np.int64))]
+
+    def action_range(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest and highest value of each number of an action."""
+        return self.summary.action_ranges[:, 0].min(0), self.summary.action_ranges[:, 1].max(0)
+
+    def last_observations(self) -> np.ndarray:
+        """(E, D_o), not numbers for empty episodes."""
+        return self.summary.last_observations
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Writes index and summary beside the demonstrations; returns what else is needed to open them again."""
+        from safetensors.numpy import save_file
+
+        save_file(
+            {
+                **self.summary.to_arrays(),
+                "feature_offset": self.feature_offset,
+                "feature_scale": self.feature_scale,
+                "entry_weights": self.entry_weights,
+            },
+            folder / "summary.safetensors",
+        )
+        self.index.write(folder / "index.faiss")
+        return {field.name: getattr(self.index.recall, field.name) for field in fields(Recall)}
+
+    @classmethod
+    def open(
+        cls,
+        spec: StoreSpec,
+        observations: np.ndarray,
+        actions: np.ndarray,
+        lengths: np.ndarray,
+        episode_ids: np.ndarray,
+        folder: Path,
+        recall: dict[str, Any],
+    ) -> LargeStore:
+        """Opens what `write` wrote, with the recorded steps, of which none is read yet."""
+        from safetensors.numpy import load_file
+
+        windows = Windows(spec, Recorded([observations]), Recorded([actions]), lengths)
+        path = folder / "summary.safetensors"
+        try:
+            arrays = load_file(path)
+            scaling = [arrays.pop(name) for name in ("feature_offset", "feature_scale", "entry_weights")]
+            summary, measured = Summary.from_arrays(arrays), Recall(**recall)
+        except Exception as error:
+            raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
+        if len(summary.turn_sums) != len(lengths) or len(summary.held) not in (0, len(windows)):
+            raise LoadError(f"{path}: expected a summary of {len(lengths)} episodes, found another; build it again")
+        store = cls.assemble(spec, windows, windows.episode_views(), episode_ids, summary, *scaling)
+        return replace(store, index=FaissIndex.read(folder / "index.faiss", store.index.rows(), measured))
+
+
+class _Features:
+    """Features of rows, scaled."""
+
+    def __init__(self, windows: Windows, offset: np.ndarray, scale: np.ndarray):
+        self._windows, self._offset, self._scale = windows, offset, scale
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        return (self._windows.lifted(rows) - self._offset) * self._scale
+
+
+@dataclass(frozen=True)
+class _Unindexed:
+    """Rows that cannot be searched yet."""
+
+    features: Computed
+
+    def rows(self) -> Computed:
+        """(n, D)"""
+        return self.features
+
+
+def _widened(old: Store, new: Store) -> bool:
+    """Whether a binary entry of actions takes values that it did not take before."""
+    return any(
+        kind == "binary" and not (np.array_equal(low, new_low) and np.array_equal(high, new_high))
+        for (kind, _, low, high), (_, _, new_low, new_high) in zip(
+            old.bounded_actions, new.bounded_actions, strict=True
+        )
+    )

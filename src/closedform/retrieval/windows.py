@@ -1,0 +1,146 @@
+"""Windows: what a store knows about each row, computed from the recorded steps when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from closedform.demos.episode import Episode
+
+if TYPE_CHECKING:
+    from closedform.retrieval.spec import StoreSpec
+
+
+class Computed:
+    """Reads like an array whose rows are computed when they are asked for."""
+
+    def __init__(self, function: Callable[[np.ndarray], np.ndarray], length: int):
+        self._function = function
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(self._length))
+        return self._function(np.asarray(rows))
+
+
+class Recorded:
+    """The steps of episodes one after the other, as they were recorded; they may lie in a memory-mapped file.
+
+    Args:
+        parts: arrays (T, D) that follow on each other: what was there first, and what was added since.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray]):
+        self.parts = tuple(parts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __getitem__(self, steps: np.ndarray) -> np.ndarray:
+        """Some steps. (...) -> (..., D)."""
+        first = self.parts[0]
+        if len(self.parts) == 1:
+            return first[steps]
+        result = first[np.minimum(steps, len(first) - 1)]
+        late = steps >= len(first)
+        result[late] = self.parts[1][steps[late] - len(first)]
+        return result
+
+    def add(self, values: np.ndarray) -> Recorded:
+        """With more steps; what was there first is not copied."""
+        return Recorded([self.parts[0], np.concatenate([*self.parts[1:], values])])
+
+
+class Windows:
+    """The windows of recorded episodes; nothing is stored but the episodes themselves.
+
+    Args:
+        spec: of the store.
+        observations, actions: the recorded steps.
+        lengths: (E,), of the episodes.
+    """
+
+    def __init__(self, spec: StoreSpec, observations: Recorded, actions: Recorded, lengths: np.ndarray):
+        self._spec = spec
+        self.observations, self.actions = observations, actions
+        self.lengths = lengths
+        self._first_step = 0 if spec.padding else spec.n_obs_steps - 1
+        self.counts = spec.n_windows(lengths)
+        self.padded_lengths = lengths + (spec.n_action_steps - 1) * (lengths > 0) * spec.padding
+        self._begins = np.cumsum(lengths) - lengths
+        self._row_ends, self._padded_ends = np.cumsum(self.counts), np.cumsum(self.padded_lengths)
+        self._vectors = [columns for entry, columns in spec.action_layout.slices() if entry.kind == "vector"]
+
+    def __len__(self) -> int:
+        return int(self._row_ends[-1])
+
+    @classmethod
+    def of(cls, spec: StoreSpec, episodes: Sequence[Episode]) -> Windows:
+        """Those of some episodes, whose steps are copied into one piece."""
+        lengths = np.array([len(episode) for episode in episodes])
+        observations = Recorded([np.concatenate([episode.observations for episode in episodes])])
+        actions = Recorded([np.concatenate([episode.actions for episode in episodes])])
+        return cls(spec, observations, actions, lengths)
+
+    def add(self, episode: Episode) -> Windows:
+        """With one more episode."""
+        return Windows(
+            self._spec,
+            self.observations.add(episode.observations),
+            self.actions.add(episode.actions),
+            np.append(self.lengths, len(episode)),
+        )
+
+    def episode_views(self) -> tuple[Episode, ...]:
+        """The episodes, which read the recorded steps in place."""
+        ends, n_first = np.cumsum(self.lengths), len(self.observations.parts[0])
+        views = []
+        for end, length in zip(ends.tolist(), self.lengths.tolist(), strict=True):
+            part, shift = (0, 0) if end <= n_first else (1, n_first)
+            piece = slice(end - length - shift, end - shift)
+            views.append(Episode.view(self.observations.parts[part][piece], self.actions.parts[part][piece]))
+        return tuple(views)
+
+    def episodes(self, rows: np.ndarray) -> np.ndarray:
+        """The episode of each row."""
+        return np.searchsorted(self._row_ends, rows, side="right")
+
+    def steps(self, rows: np.ndarray) -> np.ndarray:
+        """The step at which each row acts first."""
+        episodes = self.episodes(rows)
+        return rows - (self._row_ends - self.counts)[episodes] + self._first_step
+
+    def starts(self, rows: np.ndarray) -> np.ndarray:
+        """Where each row's actions begin, among those of episodes that are padded at their ends."""
+        episodes = self.episodes(rows)
+        return self.steps(rows) + (self._padded_ends - self.padded_lengths)[episodes]
+
+    def observed(self, rows: np.ndarray) -> np.ndarray:
+        """(m,) -> (m, N_o, D_o)."""
+        back = np.arange(self._spec.n_obs_steps - 1, -1, -1)
+        steps = np.maximum(self.steps(rows)[:, None] - back, 0)
+        return self.observations[self._begins[self.episodes(rows)][:, None] + steps]
+
+    def lifted(self, rows: np.ndarray) -> np.ndarray:
+        """Features before they are scaled. (m,) -> (m, D_z)."""
+        return self._spec.feature_map.lift(self.observed(rows))
+
+    def poses(self, rows: np.ndarray) -> np.ndarray:
+        """Of the last observation of each row. (m,) -> (m, bodies, width)."""
+        return self._spec.body_poses(self.observations[self._begins[self.episodes(rows)] + self.steps(rows)])
+
+    def encoded_actions(self, at: np.ndarray) -> np.ndarray:
+        """Encoded actions, those beyond an episode's end as `cut` pads them. (...) -> (..., D)."""
+        episodes = np.searchsorted(self._padded_ends, at, side="right")
+        steps = at - (self._padded_ends - self.padded_lengths)[episodes]
+        last = self.lengths[episodes] - 1
+        actions = self.actions[self._begins[episodes] + np.minimum(steps, last)]
+        for columns in self._vectors:
+            actions[..., columns][steps > last] = 0
+        return self._spec.encoding.encode(actions)
