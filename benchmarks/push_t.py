@@ -1,0 +1,185 @@
+"""The paper's table of computational performance on Push-T, extended: one plan of each contender on one core.
+
+The policies hold all but ten of the demonstrations and plan for windows of those ten.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from contenders import CONTENDERS, CannotRunError, Task, check_peer
+from energy import NOT_TOLD
+from fresh import in_fresh_process
+from report import number, table
+from timing import Timed, fewer, median_seconds, summarise
+
+from closedform import ClosedFormPolicy, load_demos, load_policy
+
+PAPER = {  # table "computational_results": an RTX 3070 and a mobile Intel Ultra 5 135U
+    "closed form": {"cpu_ms": 83.0, "gpu_ms": 34.0, "pre_inference_s": 0.501},
+    "neural, 100 DDPM steps": {"cpu_ms": 637.0, "gpu_ms": 78.0, "pre_inference_s": 15_600.0},
+}
+TRAINING = {
+    "seconds": 162.0,
+    "machine": "NVIDIA H200",
+    "source": "docs/models.md: 100,000 steps in 2.7 minutes, recorded then and not measured in this run",
+}
+TARGETS = {"neural, 100 DDPM steps": 500.0, "direct JAX": 25.0}  # times slower than the kernel, at least
+SAME_PROCESS = {  # contenders that differ in the sampler alone take as much memory
+    "neural, 10 DDIM steps": "neural, 100 DDPM steps",
+    "neural, 10 DDIM steps, compiled": "neural, 100 DDPM steps, compiled",
+}
+FIRST_PLAN = """
+import sys
+import closedform
+policy = closedform.load_policy(sys.argv[1])
+print(policy.plan([222.0, 97.0, 222.0, 381.0, 3.0], seed=0).actions[0], flush=True)
+"""
+
+
+def make_task() -> Task:
+    """Push-T with the paper's parameters: S = 100, k = 2000."""
+    return Task.of(load_demos("pusht"), partial(load_policy, "pusht-dit"))  # pyright: ignore[reportArgumentType]
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """Latency, memory and energy of each contender, and what comes before the first plan."""
+    task = make_task()
+    check_peer(task)
+    timed, missing = {}, {}
+    for name, contender in CONTENDERS.items():
+        try:
+            timed[name] = Timed(contender.make(task), fewer(contender.n_calls, quick))
+        except CannotRunError as error:
+            missing[name] = str(error)
+    rows = summarise(timed, "Push-T")
+    before = measure_before(task, quick)
+    fresh = {name: in_fresh_process(name) for name in rows if name not in SAME_PROCESS}
+    for name, row in rows.items():
+        row["over_kernel"] = row["p50"] / rows["kernel"]["p50"]
+        row.update(fresh[SAME_PROCESS.get(name, name)])
+    return {
+        "contenders": rows,
+        "missing": missing,
+        "before_the_first_plan": before,
+        "paper": PAPER,
+        "targets": {
+            name: {"over_kernel": rows[name]["over_kernel"], "at_least": least} for name, least in TARGETS.items()
+        },
+        "notes": {
+            "memory_mb": "peak resident memory less that after imports, in a process of its own: load, build, 20 plans",
+            "ready_s": "from after the imports to the first plan, in the same process",
+            "joules": "of all processor packages, for one call"
+            if rows["kernel"]["joules"] is not None
+            else NOT_TOLD,
+        },
+        "ratios": ratios(rows, before),
+        "n_windows": task.paper.n_windows,
+        "parameters": asdict(task.paper.config),
+    }
+
+
+def ratios(rows: dict[str, Any], before: dict[str, Any]) -> dict[str, float]:
+    """What `make bench-check` compares; more is better for the numerator's rival, which is ours."""
+    jax = rows["direct JAX"]["p50"]
+    others = [name for name in rows if name.startswith(("neural", "direct", "reference"))]
+    return {
+        **{f"{name} / kernel": rows[name]["over_kernel"] for name in others},
+        "direct JAX / kernel, default preset": jax / rows["kernel, default preset"]["p50"],
+        "direct JAX / 1-NN": jax / rows["1-NN"]["p50"],
+        "direct JAX / building, preset paper": jax / before["build_ms"],
+        "direct JAX / building, default": jax / before["build_default_ms"],
+        "direct JAX / adding an episode": jax / before["add_episode_ms"],
+    }
+
+
+def measure_before(task: Task, quick: bool) -> dict[str, Any]:
+    """What comes before the first plan: of the closed form measured, of the neural policy as it was recorded."""
+    n_calls = 3 if quick else 9
+    demos = load_demos("pusht")
+    policy = ClosedFormPolicy(demos)
+    episode = next(e for e in demos if len(e) >= 120)
+    return {
+        "load_ms": 1e3 * median_seconds(n_calls, lambda: load_demos("pusht")),
+        "build_ms": 1e3 * median_seconds(n_calls, lambda: ClosedFormPolicy(demos, "paper")),
+        "build_default_ms": 1e3 * median_seconds(n_calls, lambda: ClosedFormPolicy(demos)),
+        "add_episode_ms": 1e3
+        * median_seconds(9, lambda: policy.add((episode.observations[:120], episode.actions[:120]))),
+        "first_plan_of_a_process_s": first_plan_s(task.paper, n_calls),
+        "neural_training": TRAINING,
+    }
+
+
+def first_plan_s(policy: ClosedFormPolicy, n_calls: int) -> float:
+    """From starting an interpreter to its first plan, with compiled code on the disk, in seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        policy.save(Path(folder) / "policy")
+
+        def run() -> None:
+            subprocess.run([sys.executable, "-c", FIRST_PLAN, f"{folder}/policy"], check=True, capture_output=True)
+
+        run()
+        return median_seconds(n_calls, run)
+
+
+def report(facts: dict[str, Any]) -> str:
+    """The section for people."""
+    rows, before, notes = facts["contenders"], facts["before_the_first_plan"], facts["notes"]
+    parameters, paper, training = facts["parameters"], facts["paper"], before["neural_training"]
+    head = ["", "p50 ms", "p99 ms", "worst ms", "calls", "against the kernel", "memory MB", "ready after s", "energy J"]
+    keys = ("p50", "p99", "worst")
+    measured = [
+        [
+            name,
+            *(number(row[key]) for key in keys),
+            f"{row['calls']:,}",
+            f"{number(row['over_kernel'])} x",
+            *(number(row[key]) for key in ("memory_mb", "ready_s", "joules")),
+        ]
+        for name, row in rows.items()
+    ]
+    before_s = (before["load_ms"] + before["build_ms"]) / 1e3
+    neural = "neural, 100 DDPM steps"
+    compared = [
+        ["the paper: closed form", *(number(value) for value in paper["closed form"].values())],
+        ["the paper: neural", *(number(value) for value in paper[neural].values())],
+        ["here, one core: closed form", number(rows["kernel"]["p50"]), number(None), number(before_s)],
+        [f"here, one core: {neural}", number(rows[neural]["p50"]), number(None), f"{number(training['seconds'])} (below)"],
+    ]
+    targets = [
+        f"- {name}: {number(target['over_kernel'])} times slower than the kernel, to reach {number(target['at_least'])}: "
+        + ("reached" if target["over_kernel"] >= target["at_least"] else "**missed**")
+        for name, target in facts["targets"].items()
+    ]
+    return "\n".join(
+        [
+            "## Push-T, one plan",
+            "",
+            f"{facts['n_windows']:,} windows, S = {parameters['n_diffusion_steps']}, k = {parameters['n_neighbors']}, "
+            f"M = {parameters['n_perturbations']}, N_a = {parameters['n_action_steps']}.",
+            "",
+            table(head, measured),
+            "",
+            *(f"- {name}: could not run. {reason}" for name, reason in facts["missing"].items()),
+            f"- Memory: {notes['memory_mb']}.",
+            f"- Ready: {notes['ready_s']}.",
+            f"- Energy: {notes['joules']}.",
+            *targets,
+            "",
+            "Beside the paper's table:",
+            "",
+            table(["", "CPU ms", "GPU ms", "before the first plan, s"], compared),
+            "",
+            f"- Closed form: loading {number(before['load_ms'])} ms; cutting, scaling and indexing "
+            f"{number(before['build_ms'])} ms (default preset {number(before['build_default_ms'])} ms); adding an episode "
+            f"of 120 steps {number(before['add_episode_ms'])} ms; a new process plans first after "
+            f"{number(before['first_plan_of_a_process_s'])} s, imports included.",
+            f"- Training the network: {number(training['seconds'])} s on an {training['machine']} ({training['source']}).",
+        ]
+    )
