@@ -9,14 +9,13 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from timing import Call
 
 from closedform import ClosedFormPolicy, Demos, NearestNeighborPolicy
+from timing import Call
 
 if TYPE_CHECKING:
-    from peers.direct_jax import DirectJax
-
     from closedform.neural.policy import NeuralPolicy
+    from peers.direct_jax import DirectJax
 
 N_HELD_OUT = 10
 N_OBS_STEPS = 2  # in all of the paper's tables

@@ -21,9 +21,8 @@ from typing import Any
 import costs
 import push_t
 import sizes
-from report import Section, markdown
-
 from closedform import provenance
+from report import Section, markdown
 
 SECTIONS: dict[str, Section] = {
     "push_t": push_t,

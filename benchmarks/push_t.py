@@ -13,13 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from closedform import ClosedFormPolicy, load_demos, load_policy
 from contenders import CONTENDERS, CannotRunError, Task, check_peer
 from energy import NOT_TOLD
 from fresh import in_fresh_process
 from report import number, table
 from timing import Timed, fewer, median_seconds, summarise
-
-from closedform import ClosedFormPolicy, load_demos, load_policy
 
 PAPER = {  # table "computational_results": an RTX 3070 and a mobile Intel Ultra 5 135U
     "closed form": {"cpu_ms": 83.0, "gpu_ms": 34.0, "pre_inference_s": 0.501},
@@ -75,9 +74,7 @@ def measure(quick: bool) -> dict[str, Any]:
         "notes": {
             "memory_mb": "peak resident memory less that after imports, in a process of its own: load, build, 20 plans",
             "ready_s": "from after the imports to the first plan, in the same process",
-            "joules": "of all processor packages, for one call"
-            if rows["kernel"]["joules"] is not None
-            else NOT_TOLD,
+            "joules": "of all processor packages, for one call" if rows["kernel"]["joules"] is not None else NOT_TOLD,
         },
         "ratios": ratios(rows, before),
         "n_windows": task.paper.n_windows,
@@ -150,7 +147,12 @@ def report(facts: dict[str, Any]) -> str:
         ["the paper: closed form", *(number(value) for value in paper["closed form"].values())],
         ["the paper: neural", *(number(value) for value in paper[neural].values())],
         ["here, one core: closed form", number(rows["kernel"]["p50"]), number(None), number(before_s)],
-        [f"here, one core: {neural}", number(rows[neural]["p50"]), number(None), f"{number(training['seconds'])} (below)"],
+        [
+            f"here, one core: {neural}",
+            number(rows[neural]["p50"]),
+            number(None),
+            f"{number(training['seconds'])} (below)",
+        ],
     ]
     targets = [
         f"- {name}: {number(target['over_kernel'])} times slower than the kernel, to reach {number(target['at_least'])}: "

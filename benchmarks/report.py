@@ -50,5 +50,7 @@ def number(value: float | None, unit: str = "") -> str:
     """Three digits that matter, or a dash."""
     if value is None:
         return "–"
-    digits = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"[:4].rstrip(".")
+    digits = (
+        f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"[:4].rstrip(".")
+    )
     return f"{digits} {unit}".strip()

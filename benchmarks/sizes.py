@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from closedform import Demos
 from contenders import CONTENDERS, N_OBS_STEPS, Task, check_peer
 from report import number, table
 from timing import Timed, fewer, summarise
-
-from closedform import Demos
 
 if TYPE_CHECKING:
     from closedform.neural.policy import NeuralPolicy

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from energy import joules_between, read_counters
 from tqdm import tqdm
+
+from energy import joules_between, read_counters
 
 ROUNDS = 30
 QUICK = 20  # how many times fewer calls a quick run makes

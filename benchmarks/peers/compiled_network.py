@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from contenders import CannotRunError
 
 from closedform.neural.policy import NeuralPolicy
+from contenders import CannotRunError
 
 
 def compiled(policy: NeuralPolicy, window: np.ndarray) -> NeuralPolicy:
