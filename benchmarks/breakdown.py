@@ -93,9 +93,7 @@ def carry_near(
             )
 
 
-def parts_of(
-    policy: ClosedFormPolicy, window: np.ndarray
-) -> tuple[dict[str, Callable[[], object]], dict[str, Recorder]]:
+def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Callable[[], object]], dict[str, Any]]:
     """The parts of one plan, as functions that do them again, and the calls of which its diffusion consists."""
     recorder = Recorder(fused.plan_batch)
     with mock.patch.object(fused, "plan_batch", recorder):
@@ -163,7 +161,7 @@ def parts_of(
         "carry": carry_over,
         "diffusion": diffuse,
     }
-    recorders = {name: Recorder(getattr(diffusion, name)) for name in DIFFUSION_PARTS}
+    recorders: dict[str, Any] = {name: Recorder(getattr(diffusion, name)) for name in DIFFUSION_PARTS}
     with mock.patch.multiple(diffusion, **recorders):
         diffuse(diffusion.diffuse.py_func)
     return parts, recorders

@@ -45,7 +45,8 @@ def make_policy(task: Task, name: str, value: int) -> ClosedFormPolicy:
     if name == "chunk_size":  # padded, or long chunks would not fit into the episodes
         n_action_steps = value // task.demos.action_layout.width
         return ClosedFormPolicy(task.demos, "paper", n_action_steps=n_action_steps, padding=True)
-    return ClosedFormPolicy(task.demos, "paper", **{name: value})
+    changed: dict[str, Any] = {name: value}
+    return ClosedFormPolicy(task.demos, "paper", **changed)
 
 
 def many(demos: Demos, n_episodes: int) -> Demos:
@@ -136,15 +137,16 @@ def report(facts: dict[str, Any]) -> str:
         "",
         "![Time of a plan against its sizes, and what it is spent on](costs.png)",
         "",
-        f"This core makes {number(rates['exponentials_per_s'] / 1e9)} exponentials a nanosecond (arrays in the first-level "
-        f"cache) and reads {number(rates['read_features_bytes_per_s'] / 1e9)} GB/s from arrays as large as Push-T's "
-        f"features, {number(rates['read_memory_bytes_per_s'] / 1e9)} GB/s from memory. A Push-T plan of {number(total)} us:",
+        f"This core makes {number(rates['exponentials_per_s'] / 1e9)} exponentials a nanosecond (of numbers in the "
+        f"first-level cache) and reads {number(rates['read_features_bytes_per_s'] / 1e9)} GB/s from arrays as large as "
+        f"Push-T's features, {number(rates['read_memory_bytes_per_s'] / 1e9)} GB/s from memory. "
+        f"A Push-T plan takes {number(total)} us on average:",
         "",
         table(["part", "us", "share"], parts + inside),
         "",
         f"- The search reads {plan['search_bytes'] / 1e6:.2f} MB at {number(plan['search_bytes_per_s'] / 1e9)} GB/s: "
         f"{percent(reached['search, of the read rate'])} of what this core reads.",
-        f"- {plan['exponentials_needed']:,.0f} exponentials are needed, {plan['exponentials_computed']:,.0f} are computed. "
+        f"- {plan['exponentials_needed']:,.0f} exponentials are needed, {plan['exponentials_computed']:,.0f} computed. "
         f"The function that computes and averages them reaches "
         f"{percent(reached['exponentials and averages, of the exponential rate'])} of the exponential rate, the whole "
         f"diffusion {percent(reached['diffusion, of the exponential rate'])}.",
@@ -183,7 +185,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
         axis.loglog(
             values, [p["exponentials_ms"] for p in points], ":", lw=2, color=COLOURS[2], label="floor: exponentials"
         )
-        axis.set(xlabel=SWEEPS[name].label, ylabel="ms", ylim=(1e-4, 20))
+        axis.set(xlabel=SWEEPS[name].label.replace("N_a D_a", "$N_a D_a$"), ylabel="ms", ylim=(3e-5, 60))
         axis.grid(color="#eceff4")
     axes.flat[0].legend(loc="upper left", fontsize=9)
     draw_parts(axes.flat[-1], facts["plan"])
@@ -196,14 +198,17 @@ def draw(results: dict[str, Any], path: Path) -> None:
 def draw_parts(axis: Any, plan: dict[str, Any]) -> None:
     """Bars for the parts of a plan, the diffusion's own in another colour, with what they could be at least."""
     outside = {name: value for name, value in plan["parts_us"].items() if name not in ("diffusion", "everything else")}
-    rows = [*((name, value, COLOURS[5]) for name, value in outside.items())]
+    rows = [(name, value, COLOURS[5]) for name, value in outside.items()]
     rows += [(name, value, COLOURS[3]) for name, value in plan["diffusion_us"].items()]
-    axis.barh([name for name, _, _ in rows], [value for _, value, _ in rows], color=[colour for *_, colour in rows])
     floors = {"search": plan["floors_us"]["search"], "exponentials and averages": plan["floors_us"]["exponentials"]}
-    for place, (name, value, _) in enumerate(rows):
-        axis.text(value, place, f" {value:.0f}", va="center", fontsize=8.5, color=INK)
+    for place, (name, value, colour) in enumerate(rows):
+        axis.barh(place, value, color=colour)
+        axis.text(max(value, 0), place, f" {name}, {value:.0f}", va="center", fontsize=9, color=INK)
         if name in floors:
             axis.plot([floors[name]] * 2, [place - 0.4, place + 0.4], color=ACCENT, lw=2)
     axis.invert_yaxis()
-    axis.set(xlabel=f"µs of a Push-T plan of {plan['plan_us']:.0f}; red: floor", xlim=(0, None))
-    axis.tick_params(axis="y", labelsize=8.5, length=0)
+    axis.set(
+        xlabel=f"µs of a Push-T plan of {plan['plan_us']:.0f}", xlim=(0, 1.35 * max(value for _, value, _ in rows))
+    )
+    axis.set_title("purple: diffusion; red: floor", fontsize=9)
+    axis.set_yticks([])

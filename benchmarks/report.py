@@ -27,11 +27,11 @@ def markdown(results: dict[str, Any], sections: Mapping[str, Section]) -> str:
         "",
         f"Made by `{results['command']}` at commit {results['commit'] or 'unknown'} on {results['date']}, "
         f"in {sum(results['seconds'].values()):.0f} s.",
-        f"Machine: {machine['processor']}, {machine['cores_used']} of {machine['cores']} cores used, {machine['system']}.",
+        f"Machine: {machine['processor']}, {machine['cores_used']} of {machine['cores']} cores, {machine['system']}.",
         f"Versions: {packages}.",
         "",
-        "Contenders take turns, so that noise on the machine disturbs all alike: trust ratios more than times. All numbers",
-        "are in [cpu.json](cpu.json).",
+        "Contenders take turns, so that noise on the machine disturbs all alike: trust ratios more than times.",
+        "All numbers are in [cpu.json](cpu.json).",
     ]
     if results["quick"]:
         lines += ["", "**A quick run, with few calls of each: a smoke test, no result.**"]
@@ -46,11 +46,8 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def number(value: float | None, unit: str = "") -> str:
+def number(value: float | None) -> str:
     """Three digits that matter, or a dash."""
     if value is None:
         return "–"
-    digits = (
-        f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) < 1 else f"{value:.2f}"[:4].rstrip(".")
-    )
-    return f"{digits} {unit}".strip()
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}".rstrip(".")

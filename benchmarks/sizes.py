@@ -118,8 +118,8 @@ def report(facts: dict[str, Any]) -> str:
         [
             "## The sizes of the paper's other tasks, one plan",
             "",
-            f"p50 in ms (times the kernel's); N_a = {first['n_action_steps']}, k = {first['n_neighbors']}, S = 100, M = 32. "
-            "Demonstrations are smooth and made up, the network's weights random.",
+            f"p50 in ms (times the kernel's); N_a = {first['n_action_steps']}, k = {first['n_neighbors']}, S = 100, "
+            "M = 32. Demonstrations are smooth and made up, the network's weights random.",
             "",
             table(["task (D_o, D_a)", "windows", "kernel p50 / p99", *names[1:]], rows),
             "",

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
 from closedform.neural.policy import NeuralPolicy
 from contenders import CannotRunError
@@ -20,6 +21,6 @@ def compiled(policy: NeuralPolicy, window: np.ndarray) -> NeuralPolicy:
     same.model = cast(Any, torch.compile(same.model))
     try:
         same.plan(window, seed=0)
-    except torch._dynamo.exc.TorchDynamoException as error:
+    except TorchDynamoException as error:
         raise CannotRunError(f"torch.compile failed: {str(error).splitlines()[0]}") from error
     return same
