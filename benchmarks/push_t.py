@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from closedform import ClosedFormPolicy, load_demos, load_policy
+from closedform import ClosedFormPolicy, Demos, load_demos, load_policy
 from contenders import CONTENDERS, CannotRunError, Task, check_peer
 from energy import NOT_TOLD
 from fresh import in_fresh_process
@@ -25,6 +25,7 @@ PAPER = {  # table "computational_results": an RTX 3070 and a mobile Intel Ultra
     "neural, 100 DDPM steps": {"cpu_ms": 637.0, "gpu_ms": 78.0, "pre_inference_s": 15_600.0},
 }
 TRAINING = {
+    "n_steps": 100_000,
     "seconds": 162.0,
     "machine": "NVIDIA H200",
     "source": "docs/models.md: 100,000 steps in 2.7 minutes, recorded then and not measured in this run",
@@ -73,7 +74,7 @@ def measure(quick: bool) -> dict[str, Any]:
         },
         "notes": {
             "memory_mb": "peak resident memory less that after imports, in a process of its own: load, build, 20 plans",
-            "ready_s": "from after the imports to the first plan, in the same process",
+            "ready_s": "from after the imports to the first plan, in the same process, with compiled code on the disk",
             "joules": "of all processor packages, for one call" if rows["kernel"]["joules"] is not None else NOT_TOLD,
         },
         "ratios": ratios(rows, before),
@@ -109,8 +110,19 @@ def measure_before(task: Task, quick: bool) -> dict[str, Any]:
         "add_episode_ms": 1e3
         * median_seconds(9, lambda: policy.add((episode.observations[:120], episode.actions[:120]))),
         "first_plan_of_a_process_s": first_plan_s(task.paper, n_calls),
-        "neural_training": TRAINING,
+        "neural_training": {**TRAINING, "step_on_this_core_s": training_step_s(demos)},
     }
+
+
+def training_step_s(demos: Demos) -> float:
+    """One gradient step of the network on this core, in seconds."""
+    from closedform.neural.config import NeuralConfig, TrainingConfig
+    from closedform.neural.data import training_data
+    from closedform.neural.training import Trainer
+
+    trainer = Trainer(training_data(demos, NeuralConfig()), NeuralConfig(), TrainingConfig())
+    trainer.run(1)
+    return median_seconds(3, lambda: trainer.run(1))
 
 
 def first_plan_s(policy: ClosedFormPolicy, n_calls: int) -> float:
@@ -129,15 +141,16 @@ def report(facts: dict[str, Any]) -> str:
     """The section for people."""
     rows, before, notes = facts["contenders"], facts["before_the_first_plan"], facts["notes"]
     parameters, paper, training = facts["parameters"], facts["paper"], before["neural_training"]
-    head = ["", "p50 ms", "p99 ms", "worst ms", "calls", "against the kernel", "memory MB", "ready after s", "energy J"]
-    keys = ("p50", "p99", "worst")
+    more = {"memory_mb": "memory MB", "ready_s": "ready after s", "joules": "energy J"}
+    more = {key: title for key, title in more.items() if any(row[key] is not None for row in rows.values())}
+    head = ["", "p50 ms", "p99 ms", "worst ms", "calls", "against the kernel", *more.values()]
     measured = [
         [
             name,
-            *(number(row[key]) for key in keys),
+            *(number(row[key]) for key in ("p50", "p99", "worst")),
             f"{row['calls']:,}",
             f"{number(row['over_kernel'])} x",
-            *(number(row[key]) for key in ("memory_mb", "ready_s", "joules")),
+            *(number(row[key]) for key in more),
         ]
         for name, row in rows.items()
     ]
@@ -183,6 +196,9 @@ def report(facts: dict[str, Any]) -> str:
             f"{number(before['build_ms'])} ms (default preset {number(before['build_default_ms'])} ms); adding an "
             f"episode of 120 steps {number(before['add_episode_ms'])} ms; a new process plans first after "
             f"{number(before['first_plan_of_a_process_s'])} s, imports included.",
-            f"- Training the network: {number(training['seconds'])} s, {training['machine']} ({training['source']}).",
+            f"- Training the network: {number(training['seconds'])} s, {training['machine']} ({training['source']}). "
+            f"A gradient step takes {number(training['step_on_this_core_s'])} s on this core, which makes "
+            f"{number(training['n_steps'] * training['step_on_this_core_s'] / 3600)} hours of all "
+            f"{training['n_steps']:,}.",
         ]
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 N_EPISODES, N_STEPS = 200, 150
 N_NEIGHBORS, N_ACTION_STEPS = 350, 24  # in the paper's table of hyperparameters, for all but Push-T
-N_CALLS = {"kernel": 1000, "1-NN": 1000, "direct JAX": 100, "reference": 20, "neural, 100 DDPM steps": 6}
+N_CALLS = {"kernel": 1000, "1-NN": 1000, "direct JAX": 100, "reference": 20, "neural, 100 DDPM steps": 10}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Timing: calls of many contenders in turn, so that noise on the machine disturbs all of them alike."""
+"""Timing: calls of many contenders in turn, so that noise on the machine disturbs all of them alike.
+
+A contender makes many calls before the next one's turn, since its first calls find the caches full of another's data.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from tqdm import tqdm
 
 from energy import joules_between, read_counters
 
-ROUNDS = 30
-QUICK = 20  # how many times fewer calls a quick run makes
+MOST_ROUNDS = 30
+QUICK = 10  # how many times fewer calls a quick run makes
 FEWEST = 4
 
 Call = Callable[[int], object]
@@ -36,12 +39,13 @@ def summarise(contenders: Mapping[str, Timed], what: str) -> dict[str, dict[str,
     """Milliseconds of each contender's calls, and joules of one where the machine tells."""
     for contender in contenders.values():
         contender.call(0)  # what the first call compiles or loads is measured elsewhere
+    rounds = min(MOST_ROUNDS, *(contender.n_calls for contender in contenders.values()))  # each is called in each
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     joules: dict[str, list[float | None]] = {name: [] for name in contenders}
-    for index in tqdm(range(ROUNDS), desc=what, leave=False):
+    for index in tqdm(range(rounds), desc=what, leave=False):
         for name, contender in contenders.items():
             before = read_counters()
-            for i in range(contender.n_calls * index // ROUNDS, contender.n_calls * (index + 1) // ROUNDS):
+            for i in range(contender.n_calls * index // rounds, contender.n_calls * (index + 1) // rounds):
                 start = time.perf_counter()
                 contender.call(i)
                 seconds[name].append(time.perf_counter() - start)
