@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import numba
 import numpy as np
 
 from closedform import ClosedFormPolicy
@@ -17,9 +17,9 @@ from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.kernels import diffuse as diffusion
 from closedform.kernels import plan as fused
 from closedform.kernels.carry import carry_chunk, choose_carry
-from closedform.kernels.jit import jit
 from closedform.kernels.search import all_distances, metric_distances, smallest_rows
 from closedform.policies.closed_form import HEADROOM
+from timing import median_seconds
 
 EMPTIED: dict[str, dict[str, tuple[int, ...]]] = {  # arguments that leave a part of the diffusion nothing to do
     "measure_from": {"candidates": (0,)},
@@ -38,6 +38,8 @@ DIFFUSION_PARTS = {
     "average": "exponentials and averages",
 }
 
+jit_anew: Any = numba.njit(error_model="numpy")  # not kept on disk, where it would outlive the kernels it calls
+
 
 class Recorder:
     """Stands in for a compiled function and keeps the arguments that it is called with."""
@@ -53,7 +55,7 @@ class Recorder:
         return self.function(*arguments)
 
 
-@jit()
+@jit_anew
 def carry_near(
     neighbours,
     log_weights,
@@ -179,11 +181,11 @@ def measure_parts(policy: ClosedFormPolicy, windows: np.ndarray, rounds: int) ->
     for window in windows:
         parts, recorders = parts_of(policy, window)
         for name, part in parts.items():
-            plan_parts.setdefault(name, []).append(typical_seconds(part, rounds))
+            plan_parts.setdefault(name, []).append(warm_seconds(part, rounds))
         for name, recorder in recorders.items():
             calls = [tuple(call.values()) for call in recorder.calls]
             idle = [tuple(emptied(call, EMPTIED[name]).values()) for call in recorder.calls]
-            spent = [typical_seconds(lambda r=recorder, of=of: replay(r.function, of), rounds) for of in (calls, idle)]
+            spent = [warm_seconds(lambda r=recorder, of=of: replay(r.function, of), rounds) for of in (calls, idle)]
             diffusion_parts.setdefault(name, []).append(spent[0] - spent[1] if calls else 0.0)
         averages = recorders["average"].calls
         computed.append(sum(call["n_active"] * call["largest"].size for call in averages))
@@ -219,15 +221,10 @@ def emptied(call: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> dict[st
     return {**call, **empty}
 
 
-def typical_seconds(function: Callable[[], object], n_calls: int) -> float:
+def warm_seconds(function: Callable[[], object], n_calls: int) -> float:
     """The median time of some calls after a first one."""
     function()
-    times = []
-    for _ in range(n_calls):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
+    return median_seconds(n_calls, function)
 
 
 def exponentials_needed(policy: ClosedFormPolicy, window: np.ndarray) -> int:

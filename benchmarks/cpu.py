@@ -21,7 +21,7 @@ from typing import Any
 import costs
 import push_t
 import sizes
-from closedform import provenance
+from closedform import kernels, provenance
 from report import Section, markdown
 
 SECTIONS: dict[str, Section] = {
@@ -29,6 +29,7 @@ SECTIONS: dict[str, Section] = {
     "sizes": sizes,
     "costs": costs,
 }
+KERNELS = Path(kernels.__file__).parent
 RESULTS, TRIALS = Path("docs/results/bench"), Path("outputs/bench")
 
 
@@ -58,6 +59,7 @@ def main() -> None:
     }
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    drop_outdated_code()
     for name in names:
         start = time.perf_counter()
         results["sections"][name] = SECTIONS[name].measure(arguments.quick)
@@ -70,6 +72,14 @@ def main() -> None:
     (output / "cpu.md").write_text(text, encoding="utf-8")
     print(text)
     print(f"written to {output}")
+
+
+def drop_outdated_code() -> None:
+    """Drops compiled kernels older than any kernel's source; numba looks at the file of a function alone."""
+    newest = max(path.stat().st_mtime for path in KERNELS.glob("*.py"))
+    for path in KERNELS.glob("__pycache__/*.nb[ic]"):
+        if path.stat().st_mtime < newest:
+            path.unlink()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ TRAINING = {
     "n_steps": 100_000,
     "seconds": 162.0,
     "machine": "NVIDIA H200",
-    "source": "docs/models.md: 100,000 steps in 2.7 minutes, recorded then and not measured in this run",
+    "source": "100,000 steps took 2.7 minutes on an NVIDIA H200 (docs/models.md, not measured in this run)",
 }
 TARGETS = {"neural, 100 DDPM steps": 500.0, "direct JAX": 25.0}  # times slower than the kernel, at least
 SAME_PROCESS = {  # contenders that differ in the sampler alone take as much memory
@@ -139,12 +139,44 @@ def first_plan_s(policy: ClosedFormPolicy, n_calls: int) -> float:
 
 def report(facts: dict[str, Any]) -> str:
     """The section for people."""
-    rows, before, notes = facts["contenders"], facts["before_the_first_plan"], facts["notes"]
-    parameters, paper, training = facts["parameters"], facts["paper"], before["neural_training"]
+    before, notes, parameters = facts["before_the_first_plan"], facts["notes"], facts["parameters"]
+    training = before["neural_training"]
+    training_hours = training["n_steps"] * training["step_on_this_core_s"] / 3600
+    lines = [
+        "## Push-T, one plan",
+        "",
+        f"{facts['n_windows']:,} windows, S = {parameters['n_diffusion_steps']}, k = {parameters['n_neighbors']}, "
+        f"M = {parameters['n_perturbations']}, N_a = {parameters['n_action_steps']}.",
+        "",
+        latency_table(facts["contenders"]),
+        "",
+        *(f"- {name}: could not run. {reason}." for name, reason in facts["missing"].items()),
+        *(target_line(name, target) for name, target in facts["targets"].items()),
+        f"- Memory: {notes['memory_mb']}.",
+        f"- Ready: {notes['ready_s']}.",
+        f"- Energy: {notes['joules']}.",
+        "",
+        "Beside the paper's table:",
+        "",
+        paper_table(facts),
+        "",
+        f"- Closed form: loading {number(before['load_ms'])} ms; cutting, scaling and indexing "
+        f"{number(before['build_ms'])} ms (default preset {number(before['build_default_ms'])} ms); adding an episode "
+        f"of 120 steps {number(before['add_episode_ms'])} ms; a new process plans first after "
+        f"{number(before['first_plan_of_a_process_s'])} s, imports included.",
+        f"- Training the network: {training['source']}. A gradient step takes "
+        f"{number(training['step_on_this_core_s'])} s on this core, {training['n_steps']:,} of them would take "
+        f"{number(training_hours)} hours.",
+    ]
+    return "\n".join(lines)
+
+
+def latency_table(rows: dict[str, Any]) -> str:
+    """A row for each contender; without columns that the machine does not tell."""
     more = {"memory_mb": "memory MB", "ready_s": "ready after s", "joules": "energy J"}
     more = {key: title for key, title in more.items() if any(row[key] is not None for row in rows.values())}
     head = ["", "p50 ms", "p99 ms", "worst ms", "calls", "against the kernel", *more.values()]
-    measured = [
+    cells = [
         [
             name,
             *(number(row[key]) for key in ("p50", "p99", "worst")),
@@ -154,51 +186,31 @@ def report(facts: dict[str, Any]) -> str:
         ]
         for name, row in rows.items()
     ]
-    before_s = (before["load_ms"] + before["build_ms"]) / 1e3
-    neural = "neural, 100 DDPM steps"
-    compared = [
-        ["the paper: closed form", *(number(value) for value in paper["closed form"].values())],
-        ["the paper: neural", *(number(value) for value in paper[neural].values())],
-        ["here, one core: closed form", number(rows["kernel"]["p50"]), number(None), number(before_s)],
+    return table(head, cells)
+
+
+def target_line(name: str, target: dict[str, float]) -> str:
+    """Whether an aim was reached."""
+    over, least = target["over_kernel"], target["at_least"]
+    reached = "reached" if over >= least else "**missed**"
+    return f"- {name}: {number(over)} times slower than the kernel; the aim is {number(least)}, {reached}."
+
+
+def paper_table(facts: dict[str, Any]) -> str:
+    """The paper's table with two rows more."""
+    rows, before, neural = facts["contenders"], facts["before_the_first_plan"], "neural, 100 DDPM steps"
+    training = before["neural_training"]
+    reported = [
+        [f"the paper: {name}", *(number(value) for value in values.values())] for name, values in facts["paper"].items()
+    ]
+    closed_form_s = (before["load_ms"] + before["build_ms"]) / 1e3
+    here = [
+        ["here: closed form, kernel", number(rows["kernel"]["p50"]), number(None), number(closed_form_s)],
         [
-            f"here, one core: {neural}",
+            f"here: {neural}",
             number(rows[neural]["p50"]),
             number(None),
-            f"{number(training['seconds'])} (below)",
+            f"{number(training['seconds'])} on an {training['machine']}, not in this run",
         ],
     ]
-    targets = [
-        f"- {name}: {number(target['over_kernel'])} times slower than the kernel; the aim is "
-        f"{number(target['at_least'])}, "
-        + ("reached." if target["over_kernel"] >= target["at_least"] else "**missed**.")
-        for name, target in facts["targets"].items()
-    ]
-    return "\n".join(
-        [
-            "## Push-T, one plan",
-            "",
-            f"{facts['n_windows']:,} windows, S = {parameters['n_diffusion_steps']}, k = {parameters['n_neighbors']}, "
-            f"M = {parameters['n_perturbations']}, N_a = {parameters['n_action_steps']}.",
-            "",
-            table(head, measured),
-            "",
-            *(f"- {name}: could not run. {reason}" for name, reason in facts["missing"].items()),
-            f"- Memory: {notes['memory_mb']}.",
-            f"- Ready: {notes['ready_s']}.",
-            f"- Energy: {notes['joules']}.",
-            *targets,
-            "",
-            "Beside the paper's table:",
-            "",
-            table(["", "CPU ms", "GPU ms", "before the first plan, s"], compared),
-            "",
-            f"- Closed form: loading {number(before['load_ms'])} ms; cutting, scaling and indexing "
-            f"{number(before['build_ms'])} ms (default preset {number(before['build_default_ms'])} ms); adding an "
-            f"episode of 120 steps {number(before['add_episode_ms'])} ms; a new process plans first after "
-            f"{number(before['first_plan_of_a_process_s'])} s, imports included.",
-            f"- Training the network: {number(training['seconds'])} s, {training['machine']} ({training['source']}). "
-            f"A gradient step takes {number(training['step_on_this_core_s'])} s on this core, which makes "
-            f"{number(training['n_steps'] * training['step_on_this_core_s'] / 3600)} hours of all "
-            f"{training['n_steps']:,}.",
-        ]
-    )
+    return table(["", "CPU ms", "GPU ms", "before the first plan, s"], [*reported, *here])

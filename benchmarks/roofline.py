@@ -6,17 +6,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 
 from closedform.kernels.diffuse import exp32
-from closedform.kernels.jit import jit
+from closedform.kernels.jit import REORDER
 
 IN_FIRST_LEVEL = 2048  # numbers of four bytes; two such arrays lie in any first-level cache
 BEYOND_CACHES = 256 << 20  # bytes
 REPEATS = 7
 
 
-@jit(reorder=True)
+@numba.njit(fastmath=REORDER, error_model="numpy")
 def add_exponentials(values, totals, n_times):
     """totals += exp(values), n_times; as the kernel's weights are made and summed."""
     for _ in range(n_times):
@@ -24,7 +25,7 @@ def add_exponentials(values, totals, n_times):
             totals[i] += exp32(values[i])
 
 
-@jit(reorder=True)
+@numba.njit(fastmath=REORDER, error_model="numpy")
 def add_up(values, n_times):
     """The sum of all values, n_times."""
     total = 0.0

@@ -5,6 +5,7 @@ import pytest
 
 import check
 import energy
+import push_t
 import report
 import timing
 
@@ -94,6 +95,15 @@ def test_the_report_names_what_made_it_and_has_every_section():
     ):
         assert expected in text
     assert "quick" not in report.markdown({**results, "quick": False}, {"words": Words()})
+
+
+def test_tables_say_what_was_missed_and_leave_out_what_is_not_told():
+    row = {"p50": 0.36, "p99": 0.9, "worst": 1.1, "calls": 10_000, "over_kernel": 1.0}
+    told = push_t.latency_table({"kernel": {**row, "memory_mb": 84.0, "ready_s": 0.4, "joules": None}})
+    assert "| kernel | 0.360 | 0.900 | 1.10 | 10,000 | 1.00 x | 84.0 | 0.400 |" in told
+    assert "energy" not in told
+    assert "**missed**" in push_t.target_line("direct JAX", {"over_kernel": 24.0, "at_least": 25.0})
+    assert "reached" in push_t.target_line("direct JAX", {"over_kernel": 29.0, "at_least": 25.0})
 
 
 @pytest.mark.parametrize(
