@@ -7,7 +7,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-reference lint bench paper clean
+.PHONY: demo test test-reference lint bench bench-check paper clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -24,8 +24,11 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
-bench: .venv/.bench
-	$(BIN)/python benchmarks/latency.py --output docs/results
+bench: .venv/.bench  # everything on one core; writes docs/results/bench
+	$(BIN)/python benchmarks/cpu.py
+
+bench-check: .venv/.bench  # a quick run against what is in docs/results/bench, ratios alone
+	$(BIN)/python benchmarks/check.py
 
 paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks; goes on where it was stopped
 	$(BIN)/closedform paper pusht
@@ -49,7 +52,8 @@ paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks;
 	touch $@
 
 .venv/.bench: .venv/.created pyproject.toml constraints.txt benchmarks/requirements.txt
-	$(PIP) --editable '.[data]' --requirement benchmarks/requirements.txt
+	$(PIP) torch  # as for .dev
+	$(PIP) --editable '.[data,plots,neural]' --requirement benchmarks/requirements.txt
 	touch $@
 
 clean:

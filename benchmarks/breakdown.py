@@ -1,0 +1,245 @@
+"""Where one plan's time goes: the compiled parts of a plan, called one by one as the fused kernel calls them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import numba
+import numpy as np
+
+from closedform import ClosedFormPolicy
+from closedform.diffusion.sampler import SAMPLERS, step_weights
+from closedform.kernels import diffuse as diffusion
+from closedform.kernels import plan as fused
+from closedform.kernels.carry import carry_chunk, choose_carry
+from closedform.kernels.search import all_distances, metric_distances, smallest_rows
+from closedform.policies.closed_form import HEADROOM
+from timing import median_seconds
+
+EMPTIED: dict[str, dict[str, tuple[int, ...]]] = {  # arguments that leave a part of the diffusion nothing to do
+    "measure_from": {"candidates": (0,)},
+    "bounds_of": {"log_weights": (0,), "columns": (-1, 0)},
+    "shifts_of": {"perturbations": (0, -1)},
+    "logits_of": {"n_active": ()},
+    "reach_needed": {"norms": (0,), "directions": (-1, 0)},
+    "average": {"n_active": ()},
+}
+DIFFUSION_PARTS = {
+    "measure_from": "chunks less the centre",
+    "bounds_of": "bounds on all candidates",
+    "shifts_of": "products with perturbations",
+    "logits_of": "logits of the active ones",
+    "reach_needed": "proof that none is missing",
+    "average": "exponentials and averages",
+}
+
+jit_anew: Any = numba.njit(error_model="numpy")  # not kept on disk, where it would outlive the kernels it calls
+
+
+class Recorder:
+    """Stands in for a compiled function and keeps the arguments that it is called with."""
+
+    def __init__(self, function: Any):
+        self.function, self.overloads = function, function.overloads
+        self.names = list(inspect.signature(function.py_func).parameters)
+        self.calls: list[dict[str, Any]] = []
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Calls the function."""
+        self.calls.append(dict(zip(self.names, arguments, strict=True)))
+        return self.function(*arguments)
+
+
+@jit_anew
+def carry_near(
+    neighbours,
+    log_weights,
+    reach,
+    actions,
+    starts,
+    n_action_steps,
+    blocks,
+    hands,
+    turns,
+    frames,
+    carry,
+    poses,
+    rotation,
+    offset,
+    scale,
+    chunks,
+):
+    """Writes the chunks of the neighbours within `reach` nats of the best, as the fused kernel does."""
+    for i in range(neighbours.size):
+        if -log_weights[i] <= reach:
+            row = neighbours[i]
+            carry_chunk(
+                actions,
+                starts[row],
+                n_action_steps,
+                blocks,
+                hands,
+                turns,
+                frames,
+                carry,
+                poses[row],
+                rotation,
+                offset,
+                scale,
+                chunks[i],
+            )
+
+
+def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Callable[[], object]], dict[str, Any]]:
+    """The parts of one plan, as functions that do them again, and the calls of which its diffusion consists."""
+    recorder = Recorder(fused.plan_batch)
+    with mock.patch.object(fused, "plan_batch", recorder):
+        policy.plan(window, seed=0)
+    call = recorder.calls[0]
+    columns, query, k = call["columns"], call["queries"][0], call["k"]
+    shape = call["factor"], call["regularization"], call["shrinkage"]
+    distances, rows, squared = np.empty(call["n_rows"]), np.empty(call["n_rows"] + 1, np.int64), np.empty(k)
+    all_distances(columns, query, distances)
+    smallest_rows(distances, k, rows)
+    near = rows[:k]
+    metric_distances(columns, query, near, *shape, squared)
+    log_weights = -call["precision"] * (squared - squared.min())
+    perturbations, steps = call["perturbations"][0], call["steps"]
+    size, carry, rotation = call["noise"].shape[2], call["carries"][0], np.empty((call["dimension"],) * 2)
+    reach = 0.6 * (perturbations**2).sum(1).max() / steps[:, 1].min() ** 2 + size + call["cut"]
+    chunks = np.empty((k, size))
+    shared = [call[name] for name in ("actions", "starts", "n_action_steps", "blocks", "hands", "turns", "frames")]
+    placed = carry, call["poses"], rotation, call["offset"], call["scale"], chunks
+    carry_near(near, log_weights, math.inf, *shared, *placed)
+    names = (
+        "actions",
+        "starts",
+        "row_episodes",
+        "poses",
+        "held",
+        "n_action_steps",
+        "blocks",
+        "frames",
+        "hands",
+        "turns",
+    )
+    choosing = [call[name] for name in (*names, "offset", "scale", "weight")]
+    of_diffusion = {
+        "neighbour_log_weights": log_weights,
+        "chunks": chunks,
+        "reach": np.empty(1),
+        "steps": steps,
+        "perturbations": perturbations,
+        "directions": np.ascontiguousarray(perturbations.T),
+        "fresh": call["fresh"][0, :, 0],
+        "cut": call["cut"],
+        "sample": np.empty(size),
+        "shares": np.zeros(k),
+    }
+
+    def carry_over() -> None:
+        choose_carry(near, squared, *choosing, rotation, carry)
+        carry_near(near, log_weights, reach, *shared, *placed)
+
+    def diffuse(function: Callable[..., bool] = diffusion.diffuse) -> None:
+        of_diffusion["reach"][0] = reach
+        done = False
+        while not done:
+            of_diffusion["sample"][:] = call["noise"][0, 0]
+            done = function(*of_diffusion.values())
+
+    seed = np.random.default_rng(0)
+    parts = {
+        "plan": lambda: policy.plan(window, seed=seed),
+        "compiled": lambda: fused.plan_batch(*call.values()),
+        "search": lambda: all_distances(columns, query, distances),
+        "selection": lambda: smallest_rows(distances, k, rows),
+        "metric": lambda: metric_distances(columns, query, near, *shape, squared),
+        "carry": carry_over,
+        "diffusion": diffuse,
+    }
+    recorders: dict[str, Any] = {name: Recorder(getattr(diffusion, name)) for name in DIFFUSION_PARTS}
+    with mock.patch.multiple(diffusion, **recorders):
+        diffuse(diffusion.diffuse.py_func)
+    return parts, recorders
+
+
+def measure_parts(policy: ClosedFormPolicy, windows: np.ndarray, rounds: int) -> dict[str, Any]:
+    """Microseconds of each part of a plan and of each part of its diffusion, and what its exponentials are.
+
+    Parts of the diffusion take about as long as calling them from Python. So each is also called with nothing to do,
+    and what is left is its own.
+    """
+    plan_parts: dict[str, list[float]] = {}
+    diffusion_parts: dict[str, list[float]] = {}
+    computed, needed = [], []
+    for window in windows:
+        parts, recorders = parts_of(policy, window)
+        for name, part in parts.items():
+            plan_parts.setdefault(name, []).append(warm_seconds(part, rounds))
+        for name, recorder in recorders.items():
+            calls = [tuple(call.values()) for call in recorder.calls]
+            idle = [tuple(emptied(call, EMPTIED[name]).values()) for call in recorder.calls]
+            spent = [warm_seconds(lambda r=recorder, of=of: replay(r.function, of), rounds) for of in (calls, idle)]
+            diffusion_parts.setdefault(name, []).append(spent[0] - spent[1] if calls else 0.0)
+        averages = recorders["average"].calls
+        computed.append(sum(call["n_active"] * call["largest"].size for call in averages))
+        needed.append(exponentials_needed(policy, window))
+    means = {name: float(np.mean(seconds)) for name, seconds in plan_parts.items()}
+    inside = {DIFFUSION_PARTS[name]: float(np.mean(seconds)) for name, seconds in diffusion_parts.items()}
+    inside["everything else"] = means["diffusion"] - sum(inside.values())
+    named = {name: means[name] for name in ("search", "selection", "metric", "carry", "diffusion")}
+    outside = {"Python": means["plan"] - means["compiled"], **named}
+    outside["everything else"] = means["compiled"] - sum(named.values())
+    return {
+        "plan_us": 1e6 * means["plan"],
+        "parts_us": {name: 1e6 * seconds for name, seconds in outside.items()},
+        "diffusion_us": {name: 1e6 * seconds for name, seconds in inside.items()},
+        "exponentials_computed": float(np.mean(computed)),
+        "exponentials_needed": float(np.mean(needed)),
+    }
+
+
+def replay(function: Callable[..., object], calls: list[tuple[Any, ...]]) -> None:
+    """Makes the same calls again."""
+    for arguments in calls:
+        function(*arguments)
+
+
+def emptied(call: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
+    """A call's arguments with some arrays that have nothing along a dimension, and counts that are 0."""
+    empty = {}
+    for name, shape in shapes.items():
+        old = call[name]
+        size = tuple(old.shape[d] if length < 0 else length for d, length in enumerate(shape))
+        empty[name] = np.empty(size, old.dtype) if shape else 0
+    return {**call, **empty}
+
+
+def warm_seconds(function: Callable[[], object], n_calls: int) -> float:
+    """The median time of some calls after a first one."""
+    function()
+    return median_seconds(n_calls, function)
+
+
+def exponentials_needed(policy: ClosedFormPolicy, window: np.ndarray) -> int:
+    """Terms (step, perturbation, neighbour) of a plan that the kernel may not drop, counted on the reference.
+
+    The smoothed denoiser averages the plain one over perturbed samples, whose weights are these terms.
+    """
+    config = policy.config
+    denoiser, process = policy.denoiser(window, seed=0), config.make_process()
+    perturbations, actions = denoiser.perturbations, denoiser.actions
+    plain = replace(denoiser, perturbations=None)
+    least = config.pruning_error * HEADROOM / len(actions)  # exp(-cut)
+    sample, count = np.random.default_rng(0).standard_normal(actions.shape[1]), 0
+    for step in step_weights(SAMPLERS[config.sampler], process, config.n_diffusion_steps):
+        weights = plain.weights(sample + perturbations, step.time)
+        count += int((weights >= least * weights.max(1, keepdims=True)).sum())
+        sample = step.keep * sample + step.jump * (weights.mean(0) @ actions)
+    return count

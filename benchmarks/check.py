@@ -1,0 +1,95 @@
+"""Compares the ratios of a quick run with those of the committed one: `make bench-check`.
+
+Ratios alone, as machines differ. They are written such that more is better for us.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BASELINE = Path("docs/results/bench/cpu.json")
+TOLERANCE = 1.5
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One ratio then and now; None where it was not measured."""
+
+    name: str
+    before: float | None
+    now: float | None
+
+    @property
+    def worse(self) -> float | None:
+        """How many times worse it is now."""
+        return self.before / self.now if self.before and self.now else None
+
+    @property
+    def regressed(self) -> bool:
+        """Whether that is too much."""
+        return self.worse is not None and self.worse > TOLERANCE
+
+    def __str__(self) -> str:
+        before, now, worse = (
+            "not measured" if value is None else f"{value:.3g}" for value in (self.before, self.now, self.worse)
+        )
+        return f"{self.name:62}{before:>14}{now:>14}{worse if self.worse else '':>14}"
+
+
+def compare(baseline: dict[str, Any], fresh: dict[str, Any]) -> list[Comparison]:
+    """All ratios of two runs."""
+    before, now = ratios_of(baseline), ratios_of(fresh)
+    return [Comparison(name, before.get(name), now.get(name)) for name in dict.fromkeys([*before, *now])]
+
+
+def ratios_of(results: dict[str, Any]) -> dict[str, float]:
+    """The ratios of all sections of a run."""
+    return {
+        f"{section}: {name}": ratio
+        for section, facts in results["sections"].items()
+        for name, ratio in facts.get("ratios", {}).items()
+    }
+
+
+def quick_run() -> dict[str, Any]:
+    """The results of a quick run of all sections."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(__file__).with_name("cpu.py")
+        subprocess.run([sys.executable, script, "--quick", "--output", folder], check=True, stdout=subprocess.DEVNULL)
+        return json.loads((Path(folder) / "cpu.json").read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Prints all ratios, and fails with a line for each that got worse by more than the tolerance."""
+    parser = argparse.ArgumentParser(description="Compares the ratios of a quick run with committed ones.")
+    parser.add_argument("--baseline", type=Path, default=BASELINE, help="cpu.json to compare with")
+    parser.add_argument("--fresh", type=Path, help="cpu.json of a run that was made already")
+    arguments = parser.parse_args()
+    baseline = json.loads(arguments.baseline.read_text(encoding="utf-8"))
+    fresh = json.loads(arguments.fresh.read_text(encoding="utf-8")) if arguments.fresh else quick_run()
+    comparisons = compare(baseline, fresh)
+    print(f"{'ratio, more is better':62}{'before':>14}{'now':>14}{'times worse':>14}")
+    print("\n".join(map(str, comparisons)))
+    if not any(comparison.worse for comparison in comparisons):
+        sys.exit("no ratio is in both runs: nothing was checked")
+    regressed = [comparison for comparison in comparisons if comparison.regressed]
+    for comparison in regressed:
+        print(
+            f"REGRESSION {comparison.name}: {comparison.before:.3g} before, {comparison.now:.3g} now, "
+            f"{comparison.worse:.2f} times worse, where {TOLERANCE} is allowed",
+            file=sys.stderr,
+        )
+    if regressed:
+        sys.exit(1)
+    print(f"no ratio is worse by more than {TOLERANCE} times")
+
+
+if __name__ == "__main__":
+    main()

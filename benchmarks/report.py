@@ -1,0 +1,53 @@
+"""The report of a run: one markdown file, made of the JSON alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class Section(Protocol):
+    """A module that measures something; `ratios` among its facts are what `make bench-check` compares."""
+
+    def measure(self, quick: bool) -> dict[str, Any]:
+        """Measures; with small counts if it is to be quick."""
+        ...
+
+    def report(self, facts: dict[str, Any]) -> str:
+        """What was measured, as markdown."""
+        ...
+
+
+def markdown(results: dict[str, Any], sections: Mapping[str, Section]) -> str:
+    """The whole report."""
+    machine, versions = results["machine"], results["versions"]
+    packages = ", ".join(f"{name} {number}" for name, number in versions.items())
+    lines = [
+        "# Benchmark on one core",
+        "",
+        f"Made by `{results['command']}` at commit {results['commit'] or 'unknown'} on {results['date']}, "
+        f"in {sum(results['seconds'].values()):.0f} s.",
+        f"Machine: {machine['processor']}, {machine['cores_used']} of {machine['cores']} cores, {machine['system']}.",
+        f"Versions: {packages}.",
+        "",
+        "Contenders take turns, so that noise on the machine disturbs all alike: trust ratios more than times.",
+        "All numbers are in [cpu.json](cpu.json).",
+    ]
+    if results["quick"]:
+        lines += ["", "**A quick run, with few calls of each: a smoke test, no result.**"]
+    for name, facts in results["sections"].items():
+        lines += ["", sections[name].report(facts).strip()]
+    return "\n".join(lines) + "\n"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table whose first column is text and whose others are numbers."""
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def number(value: float | None) -> str:
+    """Three digits that matter, or a dash."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}".rstrip(".")
