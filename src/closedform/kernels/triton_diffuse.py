@@ -12,7 +12,8 @@ inner products of the chunks, and no chunk is read before the end.
 The first TILE neighbours, in falling order of log w_i, get their exact weights. The next WATCH are bounded with
 u . D_i <= |u| |D_i| and the best of the eps_j . D_i; where that comes within `cut` of the largest term, with u . D_i
 itself. For all others |D_i| may be anything: l_ij <= log w_i + (|u| + |eps_j|)^2 / (2 sigma^2). Where a bound still
-comes too near the sample is left over: a larger tile takes it up, and the caller what even that leaves.
+comes too near the sample is left over. A larger tile takes it up, and measures from the neighbour that had most weight
+in the end instead of A_0, since the bounds are best where the sample is near; the caller takes what even that leaves.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import triton.language as tl
 LOG2_E = tl.constexpr(1.4426950408889634)
 ROUNDING = tl.constexpr(2.0**-9)  # more than inner products of numbers with 10 bits can be off by
 SLACK = tl.constexpr(1e-3)  # of the lengths that |u| is made of, more than rounding can take from it
-TILES = ((32, 512), (64, 1024))  # neighbours that a program weighs and that it watches
+TILES = ((16, 512), (64, 1024))  # neighbours that a program weighs and that it watches
 N_KEPT = 64 + 1024 + 1  # neighbours that these see, and one to bound the rest
 BLOCK = 64  # neighbours that are measured at once
 
@@ -51,8 +52,11 @@ def _measure(
     chunks,
     offsets,
     perturbations,
+    centres,
+    left_over,
     lengths,
     highest,
+    n_samples,
     n_neighbours,
     n_perturbations,
     size,
@@ -60,21 +64,24 @@ def _measure(
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """Fills |D_i| and a bound on max_j eps_j . D_i, (B, k) each, of some neighbours of one plan."""
-    plan = tl.program_id(0).to(tl.int64)
+    """Fills |D_i| and a bound on max_j eps_j . D_i, (B * n, k) each, of some neighbours of one sample."""
+    program = tl.program_id(0).to(tl.int64)
+    if tl.load(left_over + program) == 0:
+        return
+    plan = program // n_samples
     offsets += plan * n_neighbours
     d = tl.arange(0, WIDTH)
     eps = _perturbations_of(perturbations, plan, n_perturbations, size, ROWS, WIDTH)
     longest = tl.sqrt(tl.max(tl.sum(eps * eps, 1), 0))
-    centre = tl.load(chunks + tl.load(offsets) + d, mask=d < size, other=0.0)
+    centre = tl.load(chunks + tl.load(offsets + tl.load(centres + program)) + d, mask=d < size, other=0.0)
     first = tl.program_id(1) * BLOCK
     i = first + tl.arange(0, BLOCK)
     rows = _chunks_of(chunks, offsets, n_neighbours, first, size, BLOCK, WIDTH) - centre[None, :]
     length = tl.sqrt(tl.sum(rows * rows, 1))
     best = tl.max(tl.dot(rows, tl.trans(eps), input_precision="tf32"), 1)
     best = tl.maximum(best, 0.0) + ROUNDING * longest * length
-    tl.store(lengths + plan * n_neighbours + i, length, mask=i < n_neighbours)
-    tl.store(highest + plan * n_neighbours + i, best, mask=i < n_neighbours)
+    tl.store(lengths + program * n_neighbours + i, length, mask=i < n_neighbours)
+    tl.store(highest + program * n_neighbours + i, best, mask=i < n_neighbours)
 
 
 @triton.jit
@@ -89,9 +96,11 @@ def _diffuse_tile(
     fresh,
     steps,
     samples,
+    centres,
     left_over,
     n_neighbours,
     n_samples,
+    n_measured,
     n_perturbations,
     size,
     cut,
@@ -107,9 +116,11 @@ def _diffuse_tile(
 
     Args:
         chunks, offsets: the chunk of neighbour i of plan b is `size` numbers from chunks + offsets[b, i].
-        log_weights: (B, k), the largest first, which is 0; lengths, highest: (B, k), as `_measure` fills them.
+        log_weights: (B, k), the largest first, which is 0.
+        lengths, highest: as `_measure` fills them, for so many samples of a plan together as `n_measured` says.
         perturbations: (B, M, size); noise, samples: (B, n, size); fresh: (S, B, n, size)
         steps: (S, 6) of gain, noise, keep, jump, spread, and drift: what a step adds to u along A_0.
+        centres: (B, n), which neighbour A_0 is; becomes the one with most weight.
         left_over: (B, n), 1 where there is something to do still.
         STEPS: S.
         TILE, WATCH, BLOCK: neighbours that are weighed, that are bounded, and so many at once.
@@ -121,11 +132,13 @@ def _diffuse_tile(
     plan = program // n_samples
     offsets += plan * n_neighbours
     log_weights += plan * n_neighbours
+    lengths += program // n_measured * n_neighbours
+    highest += program // n_measured * n_neighbours
     i, j, d = tl.arange(0, TILE), tl.arange(0, ROWS), tl.arange(0, WIDTH)
     is_perturbation = j < n_perturbations
     eps = _perturbations_of(perturbations, plan, n_perturbations, size, ROWS, WIDTH)
     longest = tl.sqrt(tl.max(tl.sum(eps * eps, 1), 0))
-    centre = tl.load(chunks + tl.load(offsets) + d, mask=d < size, other=0.0)
+    centre = tl.load(chunks + tl.load(offsets + tl.load(centres + program)) + d, mask=d < size, other=0.0)
     tile = _chunks_of(chunks, offsets, n_neighbours, 0, size, TILE, WIDTH)
     tile = tl.where((i < n_neighbours)[:, None], tile - centre[None, :], 0.0)
     log_w = LOG2_E * tl.load(log_weights + i, mask=i < n_neighbours, other=-float("inf"))
@@ -137,8 +150,8 @@ def _diffuse_tile(
     centre_norm = tl.sqrt(tl.sum(centre * centre, 0))
     w = TILE + tl.arange(0, WATCH)
     watched = LOG2_E * tl.load(log_weights + w, mask=w < n_neighbours, other=-float("inf"))
-    watched_norms = tl.load(lengths + plan * n_neighbours + w, mask=w < n_neighbours, other=0.0)
-    watched_highest = tl.load(highest + plan * n_neighbours + w, mask=w < n_neighbours, other=0.0)
+    watched_norms = tl.load(lengths + w, mask=w < n_neighbours, other=0.0)
+    watched_highest = tl.load(highest + w, mask=w < n_neighbours, other=0.0)
     unseen = -float("inf")  # the largest log weight of the others
     if n_neighbours > TILE + WATCH:
         unseen = LOG2_E * tl.load(log_weights + TILE + WATCH)
@@ -154,6 +167,7 @@ def _diffuse_tile(
     mixed_products = tl.zeros((TILE,), tl.float32)  # of the mixture with each D_i
     products = first_products  # u . D_i
     added = tl.zeros((WIDTH,), tl.float32)
+    shares = tl.zeros((TILE,), tl.float32)
     margin = float("inf")
     for s in range(STEPS):
         gain, sigma = tl.load(steps + 6 * s), tl.load(steps + 6 * s + 1)
@@ -185,7 +199,7 @@ def _diffuse_tile(
                 i_w = first + tl.arange(0, BLOCK)
                 rows = _chunks_of(chunks, offsets, n_neighbours, first, size, BLOCK, WIDTH) - centre[None, :]
                 log_w_w = LOG2_E * tl.load(log_weights + i_w, mask=i_w < n_neighbours, other=-float("inf"))
-                best = tl.load(highest + plan * n_neighbours + i_w, mask=i_w < n_neighbours, other=0.0)
+                best = tl.load(highest + i_w, mask=i_w < n_neighbours, other=0.0)
                 towards = tl.sum(rows * (u[None, :] - 0.5 * gain * rows), 1) + best
                 bound = tl.maximum(bound, tl.max(log_w_w + slope * towards, 0))
         margin = tl.minimum(margin, least - tl.maximum(bound, others))
@@ -204,6 +218,8 @@ def _diffuse_tile(
         sample = kept * start + added + tl.sum(mixture[:, None] * tile, 0) + tl.sum(mixture, 0) * centre
         tl.store(samples + program * size + d, sample, mask=d < size)
         tl.store(left_over + program, 0)
+    else:
+        tl.store(centres + program, tl.argmax(shares, 0))
 
 
 def diffuse(
@@ -224,24 +240,30 @@ def diffuse(
     n_plans, n_samples, size = noise.shape
     n_perturbations, n_neighbours = perturbations.shape[1], log_weights.shape[1]
     rows, width = _power_of_two(n_perturbations), _power_of_two(size)
-    lengths, highest = torch.empty_like(log_weights), torch.empty_like(log_weights)
-    _measure[(n_plans, triton.cdiv(n_neighbours, BLOCK))](
-        chunks,
-        offsets,
-        perturbations,
-        lengths,
-        highest,
-        n_neighbours,
-        n_perturbations,
-        size,
-        BLOCK=BLOCK,
-        ROWS=rows,
-        WIDTH=width,
-        num_warps=4 if width <= 64 else 8,  # pyright: ignore[reportCallIssue]
-    )
     samples = torch.empty_like(noise)
     left_over = torch.ones((n_plans, n_samples), dtype=torch.int32, device=noise.device)
+    centres = torch.zeros_like(left_over)
+    n_measured = n_samples  # at first all samples of a plan are measured from the same neighbour
     for tile, watch in TILES:
+        n_measurements = n_plans * n_samples // n_measured
+        lengths, highest = (torch.empty((n_measurements, n_neighbours), device=noise.device) for _ in range(2))
+        _measure[(n_measurements, triton.cdiv(n_neighbours, BLOCK))](
+            chunks,
+            offsets,
+            perturbations,
+            centres,
+            left_over,
+            lengths,
+            highest,
+            n_samples // n_measured,
+            n_neighbours,
+            n_perturbations,
+            size,
+            BLOCK=BLOCK,
+            ROWS=rows,
+            WIDTH=width,
+            num_warps=4 if width <= 64 else 8,  # pyright: ignore[reportCallIssue]
+        )
         _diffuse_tile[(n_plans * n_samples,)](
             chunks,
             offsets,
@@ -253,9 +275,11 @@ def diffuse(
             noise if fresh is None else fresh,
             steps,
             samples,
+            centres,
             left_over,
             n_neighbours,
             n_samples,
+            n_measured,
             n_perturbations,
             size,
             cut,
@@ -268,6 +292,7 @@ def diffuse(
             HAS_FRESH=fresh is not None,
             num_warps=_warps(tile, max(rows, width)),  # pyright: ignore[reportCallIssue]
         )
+        n_measured = 1
         if n_neighbours <= tile:
             break
     return samples, left_over
@@ -284,7 +309,7 @@ def steps_with_drift(steps: torch.Tensor) -> torch.Tensor:
 
 
 def _warps(tile: int, width: int) -> int:
-    return min(8, max(1, tile * width // 2048))
+    return min(8, max(1, tile * width // 1024))
 
 
 def _power_of_two(n: int) -> int:

@@ -132,8 +132,8 @@ class BatchPlanner:
         log_weights = torch_plan.log_weights_of(store, queries, rows, squared, precision, config.goal_weight)
         measured = torch.isfinite(precision * squared.amax(1))
         distances = torch.where(measured, squared.amin(1).sqrt(), torch.nan)
-        log_weights, order = torch.topk(log_weights, n_kept)
-        rows = rows.gather(1, order)
+        log_weights, order = log_weights.sort(1, descending=True)
+        log_weights, rows = log_weights[:, :n_kept].contiguous(), rows.gather(1, order[:, :n_kept])
         size = config.n_action_steps * store.actions.shape[1]
         if store.normalised is not None:
             chunks, offsets = store.normalised, store.starts[rows] * store.actions.shape[1]

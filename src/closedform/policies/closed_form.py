@@ -23,7 +23,7 @@ from closedform.policies.demonstration_policy import DemonstrationPolicy, Genera
 from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
 from closedform.policies.randomness import Seed, generator
 from closedform.provenance import n_cores
-from closedform.retrieval.index import ExactIndex
+from closedform.retrieval.large_store import LargeStore
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Near, Store
 
@@ -207,7 +207,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         def run_exactly(part: slice) -> None:
             run(part, store.all_rows, NONE_FOUND, penalty)
 
-        def run_approximately(b: int) -> None:
+        def run_approximately(store: LargeStore, b: int) -> None:
             rows = store.index.query(queries[b], k)
             here = np.arange(len(rows))
             found = np.pad(here, (0, k - len(rows)), constant_values=-1)[None]
@@ -215,10 +215,10 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             if explain:
                 made.rows[b, : len(rows)] = rows
 
-        if not isinstance(store.index, ExactIndex):
+        if isinstance(store, LargeStore):
             with kernels.announced(plan_batch):
                 for b in range(len(queries)):
-                    run_approximately(b)
+                    run_approximately(store, b)
         else:
             n_threads = min(n_cores(), len(queries) // BATCH_PER_THREAD)
             if n_threads < 2 or not plan_batch.overloads:  # compiling in several threads at once only takes longer

@@ -95,7 +95,7 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
         write(new)
         for path in (*new.rglob("*"), new):
             flush(path)
-        new.chmod(0o755)  # mkdtemp's folders are for the owner alone
+            path.chmod(0o755 if path.is_dir() else 0o644)  # not for the owner alone, as temporary files are
         old = _old(folder)
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)

@@ -128,6 +128,9 @@ class FaissIndex:
         except RuntimeError as error:
             reason = str(error).splitlines()[0][:200]
             raise LoadError(f"{path}: expected an index that closedform saved, found {reason}") from error
+        lists = faiss.downcast_InvertedLists(index.invlists)
+        if hasattr(lists, "prefetch_nthread"):
+            lists.prefetch_nthread = 0  # starting threads takes longer than reading what is in memory
         width = features[:1].shape[1]
         if index.d != width or index.ntotal > len(features) or not 1 <= recall.n_probes <= max(recall.n_lists, 1):
             raise LoadError(

@@ -20,7 +20,7 @@ from closedform.retrieval.relevance import entry_weights, n_judging
 from closedform.retrieval.scaling import action_scaling, action_statistics
 from closedform.retrieval.spec import StoreSpec
 from closedform.retrieval.statistics import Statistics
-from closedform.retrieval.store import Store, check_binary, held_in, turn_sums_of
+from closedform.retrieval.store import Near, Store, check_binary, held_in, turn_sums_of
 from closedform.retrieval.windows import Computed, Recorded, Windows
 
 EXACT_UP_TO = 150_000  # windows that are searched exactly by default; docs/results/bench/cpu.md has the crossover
@@ -219,8 +219,6 @@ class LargeStore(Store):
             return self
         progress("judging what matters", 0.0)
         judges = self._first(min(n_judging(len(self.episodes)), N_JUDGES))
-        if not len(judges):
-            return self
         weights = entry_weights(judges, self.index.rows()[: len(judges)])
         scale = self.feature_scale * weights
         features = Computed(_Features(self.windows, self.feature_offset, scale), len(self))
@@ -234,6 +232,21 @@ class LargeStore(Store):
         squared = squared_distances(features, query, factor)
         h = self.spec.bandwidth / np.sqrt(len(query))
         return np.exp(-(squared - squared.min()) / (2 * h * h))
+
+    def some_rows(self, rows: np.ndarray) -> Near:
+        """What the compiled planner reads, of some rows."""
+        at = self.windows.locate(rows)
+        observed = self.windows.observed(at)
+        n_action_steps = self.spec.n_action_steps
+        return Near(
+            columns=np.ascontiguousarray(self.features_of(observed).T),
+            n_rows=len(rows),
+            actions=self.windows.chunks(at).reshape(len(rows) * n_action_steps, -1),
+            starts=np.arange(len(rows)) * n_action_steps,
+            row_episodes=at.episodes,
+            poses=self.spec.body_poses(observed[:, -1]),
+            held=self.held[rows].astype(np.int64),
+        )
 
     def add(self, episode: Episode, episode_id: int) -> LargeStore:
         """The store with one more episode, whose rows are searched exactly."""
@@ -331,6 +344,8 @@ class _Features:
         self._windows, self._offset, self._scale = windows, offset, scale
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
+        if not len(rows):
+            return np.empty((0, len(self._scale)))
         return (self._windows.lifted(rows) - self._offset) * self._scale
 
 

@@ -162,19 +162,6 @@ class Store:
         arrays = self.actions, self.starts, self.row_episodes, self.poses, self.held
         return Near(self.index.columns, len(self), *arrays)
 
-    def some_rows(self, rows: np.ndarray) -> Near:
-        """The same, of some rows."""
-        n_action_steps = self.spec.n_action_steps
-        return Near(
-            columns=np.ascontiguousarray(self.index.rows()[rows].T),
-            n_rows=len(rows),
-            actions=self.encoded_chunks(rows).reshape(len(rows) * n_action_steps, -1),
-            starts=np.arange(len(rows)) * n_action_steps,
-            row_episodes=self.row_episodes[rows],
-            poses=self.poses[rows],
-            held=self.held[rows].astype(np.int64),
-        )
-
     @cached_property
     def goal(self) -> Goal:
         """Where the episodes end."""
@@ -338,11 +325,8 @@ class Store:
 
     def chunks(self, rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
         """The encoded chunks of some rows as they are carried over, see `Carrier`. (m,), (hands, 2) -> (m, N_a, D)."""
-        return self.carrier.into(self.encoded_chunks(rows), self.poses[rows], carry)
-
-    def encoded_chunks(self, rows: np.ndarray) -> np.ndarray:
-        """The encoded chunks of some rows as they were recorded. (m,) -> (m, N_a, D)."""
-        return self.actions[self.starts[rows][:, None] + np.arange(self.spec.n_action_steps)]
+        encoded = self.actions[self.starts[rows][:, None] + np.arange(self.spec.n_action_steps)]
+        return self.carrier.into(encoded, self.poses[rows], carry)
 
     def normalised_chunks(self, rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
         """The same as diffusion sees them, (m, N_a * D)."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from closedform import kernels
 from closedform.demos.episode import Episode
 
 if TYPE_CHECKING:
@@ -57,6 +58,13 @@ class Recorded:
         return Recorded([self.parts[0], np.concatenate([*self.parts[1:], values])])
 
 
+class Located(NamedTuple):
+    """Where some windows are: the episode of each, and the step in it at which they act first; (m,) each."""
+
+    episodes: np.ndarray
+    steps: np.ndarray
+
+
 class Windows:
     """The windows of recorded episodes; nothing is stored but the episodes themselves.
 
@@ -75,7 +83,9 @@ class Windows:
         self.padded_lengths = lengths + (spec.n_action_steps - 1) * (lengths > 0) * spec.padding
         self._begins = np.cumsum(lengths) - lengths
         self._row_ends, self._padded_ends = np.cumsum(self.counts), np.cumsum(self.padded_lengths)
-        self._vectors = [columns for entry, columns in spec.action_layout.slices() if entry.kind == "vector"]
+        self._is_vector = np.zeros(spec.action_layout.width, bool)
+        for entry, columns in spec.action_layout.slices():
+            self._is_vector[columns] = entry.kind == "vector"
 
     def __len__(self) -> int:
         return int(self._row_ends[-1])
@@ -107,40 +117,66 @@ class Windows:
             views.append(Episode.view(self.observations.parts[part][piece], self.actions.parts[part][piece]))
         return tuple(views)
 
+    def locate(self, rows: np.ndarray) -> Located:
+        """Where some rows are."""
+        if kernels.enabled():
+            from closedform.kernels.gather import locate
+
+            episodes = np.empty(len(rows), np.int64)
+            locate(self._row_ends, rows, episodes)
+        else:
+            episodes = np.searchsorted(self._row_ends, rows, side="right")
+        return Located(episodes, rows - (self._row_ends - self.counts)[episodes] + self._first_step)
+
     def episodes(self, rows: np.ndarray) -> np.ndarray:
         """The episode of each row."""
-        return np.searchsorted(self._row_ends, rows, side="right")
+        return self.locate(rows).episodes
 
     def steps(self, rows: np.ndarray) -> np.ndarray:
         """The step at which each row acts first."""
-        episodes = self.episodes(rows)
-        return rows - (self._row_ends - self.counts)[episodes] + self._first_step
+        return self.locate(rows).steps
 
     def starts(self, rows: np.ndarray) -> np.ndarray:
         """Where each row's actions begin, among those of episodes that are padded at their ends."""
-        episodes = self.episodes(rows)
-        return self.steps(rows) + (self._padded_ends - self.padded_lengths)[episodes]
+        at = self.locate(rows)
+        return at.steps + (self._padded_ends - self.padded_lengths)[at.episodes]
 
-    def observed(self, rows: np.ndarray) -> np.ndarray:
-        """(m,) -> (m, N_o, D_o)."""
+    def observed(self, at: Located) -> np.ndarray:
+        """(m, N_o, D_o), the observations of windows."""
         back = np.arange(self._spec.n_obs_steps - 1, -1, -1)
-        steps = np.maximum(self.steps(rows)[:, None] - back, 0)
-        return self.observations[self._begins[self.episodes(rows)][:, None] + steps]
+        steps = np.maximum(at.steps[:, None] - back, 0)
+        return self.observations[self._begins[at.episodes][:, None] + steps]
 
     def lifted(self, rows: np.ndarray) -> np.ndarray:
         """Features before they are scaled. (m,) -> (m, D_z)."""
-        return self._spec.feature_map.lift(self.observed(rows))
+        return self._spec.feature_map.lift(self.observed(self.locate(rows)))
 
     def poses(self, rows: np.ndarray) -> np.ndarray:
         """Of the last observation of each row. (m,) -> (m, bodies, width)."""
-        return self._spec.body_poses(self.observations[self._begins[self.episodes(rows)] + self.steps(rows)])
+        at = self.locate(rows)
+        return self._spec.body_poses(self.observations[self._begins[at.episodes] + at.steps])
+
+    def chunks(self, at: Located) -> np.ndarray:
+        """The encoded actions of windows, padded beyond an episode's end as `cut` does. -> (m, N_a, D)."""
+        spec, lengths, begins = self._spec, self.lengths[at.episodes], self._begins[at.episodes]
+        if kernels.enabled():
+            from closedform.kernels.gather import gather_actions
+
+            actions = np.empty((len(at.steps), spec.n_action_steps, spec.action_layout.width))
+            parts = self.actions.parts
+            gather_actions(parts[0], parts[-1], begins, lengths, at.steps, self._is_vector, actions)
+        else:
+            steps = at.steps[:, None] + np.arange(spec.n_action_steps)
+            beyond = steps >= lengths[:, None]
+            actions = self.actions[begins[:, None] + np.minimum(steps, lengths[:, None] - 1)]
+            actions[beyond[..., None] & self._is_vector] = 0
+        return spec.encoding.encode(actions)
 
     def encoded_actions(self, at: np.ndarray) -> np.ndarray:
-        """Encoded actions, those beyond an episode's end as `cut` pads them. (...) -> (..., D)."""
+        """Encoded actions of episodes that are padded at their ends. (...) -> (..., D)."""
         episodes = np.searchsorted(self._padded_ends, at, side="right")
         steps = at - (self._padded_ends - self.padded_lengths)[episodes]
         last = self.lengths[episodes] - 1
         actions = self.actions[self._begins[episodes] + np.minimum(steps, last)]
-        for columns in self._vectors:
-            actions[..., columns][steps > last] = 0
+        actions[(steps > last)[..., None] & self._is_vector] = 0
         return self._spec.encoding.encode(actions)
