@@ -18,17 +18,27 @@ class Section(Protocol):
         ...
 
 
-def markdown(results: dict[str, Any], sections: Mapping[str, Section]) -> str:
-    """The whole report."""
-    machine, versions = results["machine"], results["versions"]
-    packages = ", ".join(f"{name} {number}" for name, number in versions.items())
-    lines = [
-        "# Benchmark on one core",
+def heading(title: str, results: dict[str, Any], machine: str) -> list[str]:
+    """Where the results come from."""
+    packages = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
+    seconds = results["seconds"]
+    took = sum(seconds.values()) if isinstance(seconds, dict) else seconds
+    commit = results["commit"] or "unknown"
+    return [
+        f"# {title}",
         "",
-        f"Made by `{results['command']}` at commit {results['commit'] or 'unknown'} on {results['date']}, "
-        f"in {sum(results['seconds'].values()):.0f} s.",
-        f"Machine: {machine['processor']}, {machine['cores_used']} of {machine['cores']} cores, {machine['system']}.",
+        f"Made by `{results['command']}` at commit {commit} on {results['date']}, in {took:.0f} s.",
+        f"Machine: {machine}, {results['machine']['system']}.",
         f"Versions: {packages}.",
+    ]
+
+
+def markdown(results: dict[str, Any], sections: Mapping[str, Section]) -> str:
+    """The whole report of the benchmark on one core."""
+    machine = results["machine"]
+    cores = f"{machine['processor']}, {machine['cores_used']} of {machine['cores']} cores"
+    lines = [
+        *heading("Benchmark on one core", results, cores),
         "",
         "Contenders take turns, so that noise on the machine disturbs all alike: trust ratios more than times.",
         "All numbers are in [cpu.json](cpu.json).",

@@ -26,7 +26,6 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 ROUNDING = tl.constexpr(2.0**-9)  # more than inner products of numbers with 10 bits can be off by
 SLACK = tl.constexpr(1e-3)  # of the lengths that |u| is made of, more than rounding can take from it
 TILES = ((16, 512), (64, 1024))  # neighbours that a program weighs and that it watches
-N_KEPT = 64 + 1024 + 1  # neighbours that these see, and one to bound the rest
 BLOCK = 64  # neighbours that are measured at once
 
 

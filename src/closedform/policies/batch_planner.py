@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from closedform.policies.closed_form import ClosedFormPolicy
 
 DISTANCES_AT_ONCE = 2**29  # numbers in the largest matrix, 2 GiB
+SAMPLES_AT_ONCE = 2**16
+N_KEPT = 64 + 1024 + 1  # neighbours that the fused kernel sees, and one to bound the rest
 REDONE_AT_ONCE = 256  # samples that all neighbours are weighed for
 N_GRAPHS = 8  # shapes of batches whose graphs are kept
 
@@ -64,39 +66,41 @@ class BatchPlanner:
         import torch
 
         windows = self.policy._sampling_windows(observations, n_samples)
-        queries = self._queries(windows)
+        queries = self.queries(windows)
         rng = torch.Generator(self.device).manual_seed(int(generator(seed).integers(2**63)))
-        made = []
-        at_once = max(1, DISTANCES_AT_ONCE // max(len(self._host), 1))
-        for start in range(0, len(queries), at_once):
-            made.append(self._sample(queries[start : start + at_once], int(n_samples), rng))
-        chunks, carries, distances = (np.concatenate(parts) for parts in zip(*made, strict=True))
+        at_once = max(1, min(DISTANCES_AT_ONCE // len(self._host), SAMPLES_AT_ONCE // int(n_samples)))
+        parts = [self.chunks(some, int(n_samples), rng) for some in queries.split(at_once)]
+        chunks, carries, distances = (np.concatenate([part[i].cpu().numpy() for part in parts]) for i in range(3))
         none = np.empty((len(chunks), 0), np.int64)
-        generated = Generated(chunks, carries, distances, rows=none, weights=none[..., None], n_steps=none)
-        refuse_unmeasured(generated)
-        return self.policy._to_robot(self._host, windows, generated)
+        generated = Generated(chunks.astype(np.float64), carries, distances, none, none[..., None], none)
+        return self.policy._to_robot(self._host, windows, refuse_unmeasured(generated))
 
-    def _queries(self, windows: np.ndarray) -> torch.Tensor:
+    def queries(self, windows: np.ndarray) -> torch.Tensor:
+        """Features of observation windows, as the device has those of the demonstrations."""
         return self._tensor(_padded(self._host.features_of(windows) - self._centre))
 
-    def _sample(
+    def chunks(
         self, queries: torch.Tensor, n_samples: int, rng: torch.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Chunks, carries and distances of a part of the plans."""
-        numbers = self._draw(len(queries), n_samples, rng)
-        if self.device.type != "cuda":
-            near = self._neighbours(queries, self._k)
-            chunks = self._diffuse_all(near, numbers)
-        else:
-            near, chunks, left_over = self._graph(queries, n_samples)(queries, numbers)
-            again = left_over.any(1).nonzero()[:, 0]  # more neighbours matter than the fused kernel holds
-            if len(again):
-                chunks = chunks.clone()
-                for some in again.split(max(1, REDONE_AT_ONCE // n_samples)):
-                    chunks[some] = self._diffuse_all(self._neighbours(queries[some], self._k), numbers.of(some))
-        return chunks.double().cpu().numpy(), near.carries.cpu().numpy(), near.distances.double().cpu().numpy()
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Normalised chunks (B, n, D), how they are carried over, and distances, on the device."""
+        near, chunks = self.plan(queries, self.draw(len(queries), n_samples, rng))
+        return chunks.clone(), near.carries.clone(), near.distances.clone()
 
-    def _draw(self, n_plans: int, n_samples: int, rng: torch.Generator) -> _Numbers:
+    def plan(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor]:
+        """The neighbours of queries, and chunks (B, n, D) made with random numbers; the next call overwrites both."""
+        if self.device.type != "cuda":
+            near = self.neighbours(queries, everything=True)
+            return near, self._diffuse_all(near, numbers)
+        n_samples = numbers.noise.shape[1]
+        near, chunks, left_over = self._graph(len(queries), n_samples)(queries, numbers)
+        again = left_over.any(1).nonzero()[:, 0]  # more neighbours matter than the fused kernel holds
+        for some in again.split(max(1, REDONE_AT_ONCE // n_samples)):
+            redone = self.neighbours(queries[some], everything=True)
+            chunks[some] = self._diffuse_all(redone, numbers.of(some))
+        return near, chunks
+
+    def draw(self, n_plans: int, n_samples: int, rng: torch.Generator) -> Numbers:
+        """Random numbers for some plans."""
         import torch
 
         config, size = self.policy.config, self.policy._chunk_size(self._host)
@@ -108,7 +112,7 @@ class BatchPlanner:
         if fresh is not None:
             fresh[-1] = 0.0  # the last step adds none
         n_perturbations = config.n_perturbations if config.tau else 1
-        return _Numbers(
+        return Numbers(
             noise=normal(n_plans, n_samples, size),
             perturbations=config.tau * normal(n_plans, n_perturbations, size),
             fresh=fresh,
@@ -118,8 +122,8 @@ class BatchPlanner:
     def _k(self) -> int:
         return self.policy._n_neighbors(self._host)
 
-    def _neighbours(self, queries: torch.Tensor, n_kept: int) -> _Neighbours:
-        """The `n_kept` neighbours with most weight, of each of the queries (B, D_z)."""
+    def neighbours(self, queries: torch.Tensor, *, everything: bool = False) -> Neighbours:
+        """The neighbours with most weight of each of the queries (B, D_z); as many as the fused kernel sees, or all."""
         import torch
 
         from closedform.kernels import torch_plan
@@ -132,28 +136,31 @@ class BatchPlanner:
         log_weights = torch_plan.log_weights_of(store, queries, rows, squared, precision, config.goal_weight)
         measured = torch.isfinite(precision * squared.amax(1))
         distances = torch.where(measured, squared.amin(1).sqrt(), torch.nan)
+        n_kept = self._k if everything else min(self._k, N_KEPT)
         log_weights, order = log_weights.sort(1, descending=True)
         log_weights, rows = log_weights[:, :n_kept].contiguous(), rows.gather(1, order[:, :n_kept])
-        size = config.n_action_steps * store.actions.shape[1]
+        width = store.actions.shape[1]
         if store.normalised is not None:
-            chunks, offsets = store.normalised, store.starts[rows] * store.actions.shape[1]
-        else:
-            encoded = torch_plan.encoded_chunks(store, rows, config.n_action_steps)
-            chunks = torch_plan.carried(store, encoded, store.poses[rows], carries)
-            chunks = torch_plan.normalised(store, chunks, carries)
-            offsets = torch.arange(0, rows.numel() * size, size, device=rows.device).view(rows.shape)
-        return _Neighbours(carries, distances, chunks, offsets, log_weights)
+            return Neighbours(carries, distances, store.normalised, store.starts[rows] * width, log_weights)
+        encoded = torch_plan.encoded_chunks(store, rows, config.n_action_steps)
+        chunks = torch_plan.normalised(store, torch_plan.carried(store, encoded, store.poses[rows], carries), carries)
+        size = config.n_action_steps * width
+        offsets = torch.arange(0, rows.numel() * size, size, device=rows.device).view(rows.shape)
+        return Neighbours(carries, distances, chunks, offsets, log_weights)
 
-    def _diffuse_all(self, near: _Neighbours, numbers: _Numbers) -> torch.Tensor:
+    def gathered(self, near: Neighbours, size: int) -> torch.Tensor:
+        """The chunks of neighbours, (B, m, D)."""
         import torch
 
+        return near.chunks.reshape(-1)[near.offsets[..., None] + torch.arange(size, device=self.device)]
+
+    def _diffuse_all(self, near: Neighbours, numbers: Numbers) -> torch.Tensor:
         from closedform.kernels.torch_plan import diffuse_all
 
-        size = torch.arange(numbers.noise.shape[2], device=self.device)
-        chunks = near.chunks.reshape(-1)[near.offsets[..., None] + size]
+        chunks = self.gathered(near, numbers.noise.shape[2])
         return diffuse_all(chunks, near.log_weights, numbers.perturbations, numbers.noise, numbers.fresh, self._steps)
 
-    def _diffuse_fused(self, near: _Neighbours, numbers: _Numbers) -> tuple[torch.Tensor, torch.Tensor]:
+    def _diffuse_fused(self, near: Neighbours, numbers: Numbers) -> tuple[torch.Tensor, torch.Tensor]:
         from closedform.kernels.triton_diffuse import diffuse, steps_with_drift
 
         return diffuse(
@@ -167,9 +174,9 @@ class BatchPlanner:
             self.policy._cut(self._k),
         )
 
-    def _graph(self, queries: torch.Tensor, n_samples: int) -> Callable[..., Any]:
+    def _graph(self, n_plans: int, n_samples: int) -> Callable[..., Any]:
         """What plans for batches of this shape; the first call captures it."""
-        key = len(queries), n_samples
+        key = n_plans, n_samples
         if key not in self._graphs:
             if len(self._graphs) >= N_GRAPHS:
                 self._graphs.pop(next(iter(self._graphs)))
@@ -179,13 +186,11 @@ class BatchPlanner:
     def _capture(self, n_plans: int, n_samples: int) -> Callable[..., Any]:
         import torch
 
-        from closedform.kernels.triton_diffuse import N_KEPT
-
         queries = self._store.features[:1].repeat(n_plans, 1)
-        numbers = self._draw(n_plans, n_samples, torch.Generator(self.device).manual_seed(0))
+        numbers = self.draw(n_plans, n_samples, torch.Generator(self.device).manual_seed(0))
 
-        def plan() -> tuple[_Neighbours, torch.Tensor, torch.Tensor]:
-            near = self._neighbours(queries, min(self._k, N_KEPT))
+        def plan() -> tuple[Neighbours, torch.Tensor, torch.Tensor]:
+            near = self.neighbours(queries)
             return near, *self._diffuse_fused(near, numbers)
 
         stream = torch.cuda.Stream()
@@ -197,7 +202,7 @@ class BatchPlanner:
         with torch.cuda.graph(graph):
             planned = plan()
 
-        def replay(new_queries: torch.Tensor, new_numbers: _Numbers) -> tuple[_Neighbours, torch.Tensor, torch.Tensor]:
+        def replay(new_queries: torch.Tensor, new_numbers: Numbers) -> tuple[Neighbours, torch.Tensor, torch.Tensor]:
             queries.copy_(new_queries)
             numbers.copy_(new_numbers)
             graph.replay()
@@ -207,19 +212,30 @@ class BatchPlanner:
 
 
 @dataclass(frozen=True)
-class _Numbers:
+class Numbers:
     """Random numbers of B plans: noise (B, n, D), perturbations (B, M, D), and fresh (S, B, n, D) or None."""
 
     noise: torch.Tensor
     perturbations: torch.Tensor
     fresh: torch.Tensor | None
 
-    def of(self, plans: torch.Tensor) -> _Numbers:
+    @classmethod
+    def like_the_reference(cls, planner: BatchPlanner, n_plans: int, rng: np.random.Generator) -> Numbers:
+        """Those that the reference draws for plans of one sample each, where its sampler draws none."""
+        policy, store = planner.policy, planner._host
+        pairs = [
+            (rng.standard_normal((1, policy._chunk_size(store))), policy._perturbations(rng, store))
+            for _ in range(n_plans)
+        ]
+        noise, perturbations = (planner._tensor(np.array(part)) for part in zip(*pairs, strict=True))
+        return cls(noise, perturbations, None)
+
+    def of(self, plans: torch.Tensor) -> Numbers:
         """Those of some plans."""
         fresh = None if self.fresh is None else self.fresh[:, plans]
-        return _Numbers(self.noise[plans], self.perturbations[plans], fresh)
+        return Numbers(self.noise[plans], self.perturbations[plans], fresh)
 
-    def copy_(self, other: _Numbers) -> None:
+    def copy_(self, other: Numbers) -> None:
         """Takes over the numbers of others of the same shape."""
         self.noise.copy_(other.noise)
         self.perturbations.copy_(other.perturbations)
@@ -228,7 +244,7 @@ class _Numbers:
 
 
 @dataclass(frozen=True)
-class _Neighbours:
+class Neighbours:
     """The neighbours with most weight of B plans.
 
     Attributes:
@@ -253,7 +269,7 @@ def _on_device(
     from closedform.kernels.torch_plan import DeviceStore
 
     spec, goal = store.spec, store.goal
-    features = store.index.rows()
+    features, actions, row_episodes = store.index.rows()[:], store.actions[:], store.row_episodes[:]
     centre = features.mean(0)
     centred = tensor(_padded(features - centre))
     factor = store.fixed_factor(policy.config.metric)
@@ -265,17 +281,17 @@ def _on_device(
     def whole(array: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(np.ascontiguousarray(array, np.int64)).to(centred.device)
 
-    carries = len(spec.selected_frames) > 1 or spec.selected_frames[0].body >= 0 or any(h.holds for h in spec.hands)
-    scaled = (store.actions - store.scaling.offset[0]) * store.scaling.scale[0]
+    carries = any(frame.body >= 0 for frame in spec.selected_frames) or any(hand.holds for hand in spec.hands)
+    scaled = (actions - store.scaling.offset[0]) * store.scaling.scale[0]
     return DeviceStore(
         features=centred,
         width=features.shape[1],
         half_norms=0.5 * (centred * centred).sum(1),
         factor=tensor(factor) if factor.size else None,
-        actions=tensor(store.actions),
-        starts=whole(store.starts),
-        row_episodes=whole(store.row_episodes),
-        poses=tensor(store.poses),
+        actions=tensor(actions),
+        starts=whole(store.starts[:]),
+        row_episodes=whole(row_episodes),
+        poses=tensor(store.poses[:]),
         held=whole(store.held),
         frames=tuple((int(body), bool(turns), bool(full)) for body, turns, full in frames),
         frame_bodies=whole(frames[:, 0]),
@@ -292,7 +308,7 @@ def _on_device(
         weight=tensor(store.scaling.weight),
         normalised=None if carries else tensor(scaled),
         goal_columns=whole(goal.columns),
-        goal_still=tensor((goal.ends[store.row_episodes] - features[:, goal.columns]).T),
+        goal_still=tensor((goal.ends[row_episodes] - features[:, goal.columns]).T),
         goal_middle=tensor(goal.middle - centre[goal.columns]),
         goal_scale=tensor(goal.scale),
         goal_tolerance=goal.tolerance,

@@ -49,12 +49,12 @@ def build_store(
 
 @dataclass(frozen=True)
 class Summary:
-    """What has to be known of every episode, and is not read again when a store is opened.
+    """What has to be known of all episodes together, and is not read again when a store is opened.
 
     Attributes:
-        feature_statistics, action_statistics: see `Store`.
-        turn_sums: (E, hands, 3, 3)
-        action_ranges: (E, 2, D_a), the lowest and highest value of each number of an action.
+        feature_statistics, action_statistics: see `Store`, of all as one group.
+        turn_sums: (1, hands, 3, 3)
+        action_range: (2, D_a), the lowest and highest value of each number of an action.
         last_observations: (E, D_o)
         held: (n, hands), int8, or (0, hands) where it cannot be told what hands hold.
     """
@@ -62,7 +62,7 @@ class Summary:
     feature_statistics: Statistics
     action_statistics: Statistics
     turn_sums: np.ndarray
-    action_ranges: np.ndarray
+    action_range: np.ndarray
     last_observations: np.ndarray
     held: np.ndarray
 
@@ -74,30 +74,28 @@ class Summary:
         holds = any(hand.holds for hand in spec.hands)
         held = [held_in(spec, of)[step] for of, step in zip(poses, steps, strict=True)] if holds else []
         empty = np.empty((0, len(spec.hands)), np.int8)
-        width = spec.action_layout.width
+        turn_sums = [turn_sums_of(spec, *pair) for pair in zip(episodes, poses, strict=True)]
+        actions = np.concatenate([episode.actions for episode in episodes])
+        none = np.full(spec.observation_layout.width, np.nan)
         return cls(
-            feature_statistics=Statistics.of(lifted, np.array([len(step) for step in steps])),
-            action_statistics=action_statistics(spec, episodes),
-            turn_sums=np.array([turn_sums_of(spec, *pair) for pair in zip(episodes, poses, strict=True)]),
-            action_ranges=np.array(
-                [
-                    [e.actions.min(0), e.actions.max(0)] if len(e) else [[np.inf] * width, [-np.inf] * width]
-                    for e in episodes
-                ],
-                np.float64,
-            ),
-            last_observations=np.array(
-                [e.observations[-1] if len(e) else np.full(e.observations.shape[1], np.nan) for e in episodes],
-                np.float64,
-            ),
+            feature_statistics=Statistics.of(lifted, np.array([len(step) for step in steps])).pooled(),
+            action_statistics=action_statistics(spec, episodes).pooled(),
+            turn_sums=np.sum(turn_sums, axis=0)[None],
+            action_range=np.array([actions.min(0, initial=np.inf), actions.max(0, initial=-np.inf)]),
+            last_observations=np.array([e.observations[-1] if len(e) else none for e in episodes]),
             held=np.concatenate([*held, empty]).astype(np.int8),
         )
 
     def append(self, other: Summary) -> Summary:
         """Of the episodes of both."""
-        parts = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)]
+        low, high = np.stack([self.action_range, other.action_range], axis=1)
         return Summary(
-            *(a.append(b) if isinstance(a, Statistics) else np.concatenate([a, b]) for a, b in parts)  # pyright: ignore
+            feature_statistics=self.feature_statistics.append(other.feature_statistics).pooled(),
+            action_statistics=self.action_statistics.append(other.action_statistics).pooled(),
+            turn_sums=self.turn_sums + other.turn_sums,
+            action_range=np.array([low.min(0), high.max(0)]),
+            last_observations=np.concatenate([self.last_observations, other.last_observations]),
+            held=np.concatenate([self.held, other.held]),
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -218,7 +216,10 @@ class LargeStore(Store):
         if not self.spec.relevance:
             return self
         progress("judging what matters", 0.0)
-        judges = self._first(min(n_judging(len(self.episodes)), N_JUDGES))
+        n = min(n_judging(len(self.episodes)), N_JUDGES)
+        if not self.counts[:n].sum():
+            return self
+        judges = Store.build(replace(self.spec, relevance=False), self.episodes[:n], self.episode_ids[:n])
         weights = entry_weights(judges, self.index.rows()[: len(judges)])
         scale = self.feature_scale * weights
         features = Computed(_Features(self.windows, self.feature_offset, scale), len(self))
@@ -287,7 +288,7 @@ class LargeStore(Store):
 
     def action_range(self) -> tuple[np.ndarray, np.ndarray]:
         """The lowest and highest value of each number of an action."""
-        return self.summary.action_ranges[:, 0].min(0), self.summary.action_ranges[:, 1].max(0)
+        return self.summary.action_range[0], self.summary.action_range[1]
 
     def last_observations(self) -> np.ndarray:
         """(E, D_o), not numbers for empty episodes."""
@@ -331,7 +332,7 @@ class LargeStore(Store):
             summary, measured = Summary.from_arrays(arrays), Recall(**recall)
         except Exception as error:
             raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
-        if len(summary.turn_sums) != len(lengths) or len(summary.held) not in (0, len(windows)):
+        if len(summary.last_observations) != len(lengths) or len(summary.held) not in (0, len(windows)):
             raise LoadError(f"{path}: expected a summary of {len(lengths)} episodes, found another; build it again")
         store = cls.assemble(spec, windows, windows.episode_views(), episode_ids, summary, *scaling)
         return replace(store, index=FaissIndex.read(folder / "index.faiss", store.index.rows(), measured))

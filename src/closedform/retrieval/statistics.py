@@ -45,6 +45,13 @@ class Statistics:
         """The groups of both."""
         return Statistics(*(np.concatenate([a, b]) for a, b in zip(self._fields(), other._fields(), strict=True)))
 
+    def pooled(self) -> Statistics:
+        """All groups as one."""
+        count = self.count.sum()
+        mean = (self.count[:, None] * self.mean).sum(0) / max(count, 1)
+        low, high = self.range()
+        return Statistics(count[None], low[None], high[None], mean[None], (self.variance() * max(count, 1))[None])
+
     def keep(self, mask: np.ndarray) -> Statistics:
         """Only the groups where `mask` is true."""
         return Statistics(*(field[mask] for field in self._fields()))
