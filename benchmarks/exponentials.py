@@ -59,6 +59,7 @@ def count(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
     first_tile = TILES[0][0]
     return {
         "needed": needed / len(queries),
+        "all": len(planner._steps) * numbers.perturbations.shape[1] * planner._k,
         "evaluated": len(planner._steps) * numbers.perturbations.shape[1] * min(first_tile, fused.log_weights.shape[1]),
         "cut": cut,
         "rate": rate(),
