@@ -23,7 +23,7 @@ from timing import median_seconds
 
 EMPTIED: dict[str, dict[str, tuple[int, ...]]] = {  # arguments that leave a part of the diffusion nothing to do
     "measure_from": {"candidates": (0,)},
-    "bounds_of": {"log_weights": (0,), "columns": (-1, 0)},
+    "could_matter": {"log_weights": (0,)},
     "shifts_of": {"perturbations": (0, -1)},
     "logits_of": {"n_active": ()},
     "reach_needed": {"norms": (0,), "directions": (-1, 0)},
@@ -31,7 +31,7 @@ EMPTIED: dict[str, dict[str, tuple[int, ...]]] = {  # arguments that leave a par
 }
 DIFFUSION_PARTS = {
     "measure_from": "chunks less the centre",
-    "bounds_of": "bounds on all candidates",
+    "could_matter": "bounds on all candidates",
     "shifts_of": "products with perturbations",
     "logits_of": "logits of the active ones",
     "reach_needed": "proof that none is missing",
@@ -138,8 +138,10 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
         "directions": np.ascontiguousarray(perturbations.T),
         "fresh": call["fresh"][0, :, 0],
         "cut": call["cut"],
+        "stop_at": math.inf,
         "sample": np.empty(size),
         "shares": np.zeros(k),
+        "taken": np.empty(1, np.int64),
     }
 
     def carry_over() -> None:

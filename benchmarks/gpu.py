@@ -75,6 +75,8 @@ def measure(demos: Demos) -> dict[str, Any]:
         rows[f"closedform, preset {preset}"] = ours(planner, observations)
         rows[f"closedform, preset {preset}, from numpy to numpy"] = from_numpy(planner, observations)
     accuracy = {preset: errors(planner, observations) for preset, planner in planners.items()}
+    for preset, planner in planners.items():
+        accuracy[preset]["left_over"] = left_over(planner, observations)
     parts = parts_of_a_plan(planners["paper"], observations)
     counted = exponentials.count(planners["paper"], batch(observations, N_CHECKED))
     neural = neural_milliseconds(observations)
@@ -164,6 +166,13 @@ def errors(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
         "other_frame": int((~same).sum()),
         **{name: float(np.quantile(difference[same], q)) for name, q in (("p50", 0.5), ("p99", 0.99), ("worst", 1.0))},
     }
+
+
+def left_over(planner: BatchPlanner, observations: np.ndarray) -> float:
+    """The share of plans that the fused kernel leaves to matrix products, since too many neighbours matter."""
+    queries = planner.queries(planner.policy._windows(batch(observations, COMPARED)))
+    numbers = planner.draw(COMPARED, 1, torch.Generator("cuda").manual_seed(0))
+    return float(planner._diffuse_fused(planner.neighbours(queries), numbers)[1].float().mean())
 
 
 def parts_of_a_plan(planner: BatchPlanner, observations: np.ndarray) -> dict[str, float]:
@@ -257,6 +266,7 @@ def report(results: dict[str, Any]) -> str:
         + "; ".join(
             f"preset {preset} {row['worst']:.1e} at worst of {row['plans']} plans"
             + (f", of which {row['other_frame']} chose another frame" if row["other_frame"] else "")
+            + f", and {row['left_over']:.2%} are left over by the fused kernel"
             for preset, row in accuracy.items()
         )
         + ".",

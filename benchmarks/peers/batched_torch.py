@@ -36,7 +36,7 @@ class BatchedTorch:
         self.half_norms = 0.5 * (self.features**2).sum(1)
         self.k, self.h, self.tau = k, h, tau
         self.n_perturbations, self.n_steps, self.regularization = n_perturbations, n_steps, regularization
-        self._step = torch.compile(_step)
+        self._step = torch.compile(_step, dynamic=False)
 
     def prepare(self, queries: np.ndarray) -> Any:
         """What `__call__` takes, on the device."""

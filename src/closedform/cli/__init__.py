@@ -17,7 +17,7 @@ from closedform import ClosedFormError, __version__
 from closedform.cli.data import Convert, Data, Generate, Inspect
 from closedform.cli.evaluation import Compare, Eval, Paper, Report
 from closedform.cli.neural import Edit, Train
-from closedform.cli.policy import Explain, Fit, Info, Tune
+from closedform.cli.policy import Explain, Fit, Index, Info, Tune
 
 COMMANDS: dict[str, Any] = {
     "compare": Compare,
@@ -28,6 +28,7 @@ COMMANDS: dict[str, Any] = {
     "explain": Explain,
     "fit": Fit,
     "generate": Generate,
+    "index": Index,
     "info": Info,
     "inspect": Inspect,
     "paper": Paper,

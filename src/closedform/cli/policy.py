@@ -1,4 +1,4 @@
-"""Commands on policies: `fit`, `tune`, `explain` and `info`."""
+"""Commands on policies: `fit`, `index`, `tune`, `explain` and `info`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from closedform.cli.data import Output, Reading, progress_bar
 from closedform.errors import ConfigError
 from closedform.policies.choice import make_policy, write_config
 from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.saving import verify
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,42 @@ class Fit(Reading, Choosing):
         took = 1e3 * (time.perf_counter() - start)
         policy.save(self.output)
         print(f"{policy} made in {took:.0f} ms: {self.output}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index(Reading, Choosing):
+    """Indexes demonstrations with faiss, however many they are, and saves a policy that opens without reading them."""
+
+    demos: Positional[str]
+    """A path, or the name of a dataset (`closedform data list`)."""
+    output: Output
+    """Folder to save it to."""
+    recall: float = 0.95
+    """Share of the neighbours that carry weight which has to be found; how far to search follows from it."""
+    json: bool = False
+    """Print JSON, for machines."""
+
+    def run(self) -> None:
+        """Builds, measures recall against exact search, saves."""
+        demos = self.read(self.demos)
+        settings = (*self.settings, "index=faiss", f"recall={self.recall}")
+        with progress_bar() as say:
+            policy = make_policy(self.policy, demos, settings, progress=say)
+        if not isinstance(policy, DemonstrationPolicy):
+            raise ConfigError(f"--policy: expected one that is made of demonstrations, found {self.policy!r}")
+        recall = policy.index_recall
+        assert recall is not None
+        policy.save(self.output)
+        if self.json:
+            print(json.dumps({"windows": policy.n_windows, **asdict(recall)}, indent=2))
+            return
+        print(f"{policy} indexed in {recall.seconds:.1f} s: {recall.n_probes} of {recall.n_lists} lists are searched")
+        print(
+            f"recall {recall.weighty:.3f} of the neighbours that carry weight (asked for {recall.target}), "
+            f"{recall.all:.3f} of all, on {recall.n_queries} windows whose own episode was left out: {self.output}"
+        )
+        if recall.weighty < recall.target:
+            print("searching all lists finds no more: rows are compared in 8 bits a number")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,13 +212,16 @@ class Info:
     """Print JSON, for machines."""
 
     def run(self) -> None:
-        """Prints the policy's class, demonstrations, layouts and parameters."""
+        """Prints the policy's class, demonstrations, layouts and parameters, if all of it is as it was saved."""
         policy = load_policy(self.folder)
+        verify(self.folder)
         made_of = _made_of(policy)
+        recall = policy.index_recall if isinstance(policy, DemonstrationPolicy) else None
         parts = {name: _made_of(part) for name, part in getattr(policy, "demonstrations", {}).items()}
         facts: dict[str, Any] = {
             "policy": type(policy).__name__,
             **made_of,
+            **({"index": asdict(recall)} if recall else {}),
             **({"parts": parts, "edit": getattr(policy, "parameters", {})} if parts else {}),
             "observation_layout": policy.observation_layout.to_json(),
             "action_layout": policy.action_layout.to_json(),
@@ -191,6 +231,8 @@ class Info:
             print(json.dumps(facts, indent=2))
             return
         print(f"{facts['policy']} of {_counts(made_of)}")
+        if recall:
+            print(f"index: faiss, recall {recall.weighty:.3f} of the neighbours that carry weight")
         for name, counts in parts.items():
             print(f"{name}: {_counts(counts)}")
         for name, value in facts.get("edit", {}).items():

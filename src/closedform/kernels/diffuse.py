@@ -9,7 +9,8 @@ chunk c, with x = a - G c and A_i the chunks less c, the logit of neighbour i un
 up to terms that are the same for every i. At each step
 
 - *active* neighbours get their exact weights;
-- *candidates* that are not active have an upper bound on max_j l_ij at least `cut` below the sum's largest term;
+- *candidates* that are not active have an upper bound on max_j l_ij at least `cut` below the sum's largest term; for
+  most of them one with |x| |A_i| in place of x . A_i is enough;
 - *the others* were never fetched: since a square is not negative, l_ij <= log w_i + |x + eps_j|^2 / (2 sigma^2). If
   that bound is not `cut` below the largest term, more are fetched and the run starts over.
 
@@ -26,7 +27,6 @@ from closedform.kernels.clock import seconds
 from closedform.kernels.jit import float32_of_bits, jit
 from closedform.kernels.search import dot
 
-ROUNDING = 7e-8  # times (D + 4) |x| |A_i|: more than x . A_i can be off by in float32
 RECENTRE = 30.0  # nats by which another neighbour must lead before distances are measured from it
 
 
@@ -46,42 +46,32 @@ def exp32(x):
 
 
 @jit(reorder=True)
-def measure_from(centre, chunks, candidates, offsets, columns, lengths):
-    """Writes the candidates' chunks less the centre (as rows, and as float32 columns for bounds) and their lengths."""
+def measure_from(centre, chunks, candidates, offsets, lengths):
+    """Writes the candidates' chunks less the centre, and their lengths."""
     for i in range(candidates.size):
         chunk = candidates[i]
         total = 0.0
         for d in range(centre.size):
             difference = chunks[chunk, d] - centre[d]
             offsets[i, d] = difference
-            columns[d, i] = difference
             total += difference * difference
         lengths[i] = math.sqrt(total)
 
 
 @jit(reorder=True)
-def bounds_of(log_weights, x, columns, lengths, highest, lowest, slope, half, cut, products, active):
-    """Lists the candidates that could matter in `active` and returns how many there are."""
-    count = log_weights.size
-    for i in range(count):
-        products[i] = np.float32(0.0)
-    distance = 0.0
-    for d in range(x.size):
-        distance += x[d] * x[d]
-        coordinate = np.float32(x[d])
-        for i in range(count):
-            products[i] += coordinate * columns[d, i]
-    slack = ROUNDING * (x.size + 4) * math.sqrt(distance)
-    floor = -np.inf
-    for i in range(count):
-        base = log_weights[i] + slope * (products[i] - slack * lengths[i] + lowest[i]) - half * lengths[i] * lengths[i]
-        floor = max(floor, base)
-    n_active = 0
-    for i in range(count):
-        base = log_weights[i] + slope * (products[i] + slack * lengths[i] + highest[i]) - half * lengths[i] * lengths[i]
-        active[n_active] = i
-        n_active += base >= floor - cut
-    return n_active
+def could_matter(log_weights, lengths, highest, distance, slope, half, least, close):
+    """Lists the candidates whose bound is at least `least` if x points at them, and returns how many there are.
+
+    Args:
+        distance: |x|, so that x . A_i is at most this times |A_i|.
+        close: (count + 1,), the list.
+    """
+    count = 0
+    for i in range(log_weights.size):
+        bound = log_weights[i] + slope * (distance * lengths[i] + highest[i]) - half * lengths[i] * lengths[i]
+        close[count] = i
+        count += bound >= least
+    return count
 
 
 @jit(reorder=True)
@@ -98,18 +88,14 @@ def shifts_of(i, offsets, perturbations, shifts, highest, lowest):
 
 
 @jit(reorder=True)
-def logits_of(log_weights, x, offsets, lengths, shifts, slope, half, active, n_active, logits, largest):
+def logits_of(bases, shifts, slope, active, n_active, logits, largest):
     """Fills the exact logits of the active candidates, and the largest of them for each perturbation."""
     for j in range(largest.size):
         largest[j] = -np.inf
     for n in range(n_active):
         i = active[n]
-        product = 0.0
-        for d in range(x.size):
-            product += x[d] * offsets[i, d]
-        base = log_weights[i] + slope * product - half * lengths[i] * lengths[i]
         for j in range(largest.size):
-            value = base + slope * shifts[i, j]
+            value = bases[n] + slope * shifts[i, j]
             logits[n, j] = value
             largest[j] = max(largest[j], value)
 
@@ -207,21 +193,23 @@ def diffuse(
         longest = max(longest, math.sqrt(norms[j]))
 
     offsets = np.empty((count, width))  # A_i
-    columns = np.empty((width, count), np.float32)  # the same, for the bounds
     lengths = np.empty(count)  # |A_i|
     highest = np.empty(count)  # max_j eps_j . A_i, or a bound on it
     lowest = np.empty(count)  # min_j eps_j . A_i, or a bound on it
     exact = np.empty(count, np.bool_)  # whether these two are exact and `shifts` is filled
     shifts = np.empty((count, n_perturbations))  # eps_j . A_i
-    products = np.empty(count, np.float32)  # x . A_i
-    active = np.empty(count + 1, np.int64)
+    close, active = np.empty(count + 1, np.int64), np.empty(count, np.int64)
+    bases = np.empty(count)  # of the active ones, l_ij without eps_j
     logits = np.empty((count, n_perturbations))
     weights = np.empty((count, n_perturbations), np.float32)
     largest, distances = np.empty(n_perturbations), np.empty(n_perturbations)
     totals = np.empty(n_perturbations, np.float32)
     mean_weights = np.empty(count)
     x, denoised = np.empty(width), np.empty(width)
-    recentre, n_active = True, 0
+    recentre, n_active, leader = True, 0, 0
+    for i in range(count):
+        if candidates[i] == best:
+            leader = i
     clock = np.empty(2, np.int64)
 
     for s in range(steps.shape[0]):
@@ -229,29 +217,43 @@ def diffuse(
         slope = gain / variance
         half = 0.5 * gain * slope
         if recentre:
-            measure_from(centre, chunks, candidates, offsets, columns, lengths)
+            measure_from(centre, chunks, candidates, offsets, lengths)
             for i in range(count):
                 highest[i] = longest * lengths[i]
                 lowest[i] = -highest[i]
                 exact[i] = False
+            active[0], n_active = leader, 1
             recentre = False
         for d in range(width):
             x[d] = sample[d] - gain * centre[d]
             denoised[d] = centre[d]
-        n_active = bounds_of(log_weights, x, columns, lengths, highest, lowest, slope, half, cut, products, active)
+        floor = -np.inf  # not more than the largest term, whatever the perturbation
         for n in range(n_active):
-            if not exact[active[n]]:
-                shifts_of(active[n], offsets, perturbations, shifts, highest, lowest)
-                exact[active[n]] = True
-        logits_of(log_weights, x, offsets, lengths, shifts, slope, half, active, n_active, logits, largest)
-        if count < k:
+            i = active[n]
+            base = log_weights[i] + slope * dot(x, offsets[i]) - half * lengths[i] * lengths[i]
+            floor = max(floor, base + slope * lowest[i])
+        least, distance = floor - cut, math.sqrt(dot(x, x))
+        n_close = could_matter(log_weights, lengths, highest, distance, slope, half, least, close)
+        n_active = 0
+        for n in range(n_close):
+            i = close[n]
+            base = log_weights[i] + slope * dot(x, offsets[i]) - half * lengths[i] * lengths[i]
+            if base + slope * highest[i] >= least and not exact[i]:
+                shifts_of(i, offsets, perturbations, shifts, highest, lowest)
+                exact[i] = True
+            if base + slope * highest[i] >= least:
+                active[n_active] = i
+                bases[n_active] = base
+                n_active += 1
+        logits_of(bases, shifts, slope, active, n_active, logits, largest)
+        if count < k and 0.5 * (distance + longest) ** 2 / variance - np.min(largest) + cut > reach[0]:
             needed = reach_needed(x, variance, directions, norms, largest, distances) + cut
             if needed > reach[0]:
                 reach[0] = 1.5 * needed
                 return False
-        leader = active[average(logits, largest, active, n_active, offsets, totals, weights, mean_weights, denoised)]
-        lead = log_weights[leader] + slope * products[leader] - half * lengths[leader] * lengths[leader]
-        if lead > RECENTRE:
+        first = average(logits, largest, active, n_active, offsets, totals, weights, mean_weights, denoised)
+        leader = active[first]
+        if bases[first] > RECENTRE:
             recentre = True
             for d in range(width):
                 centre[d] = chunks[candidates[leader], d]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from closedform.retrieval.frame import CLEARLY, N_AGREEING
@@ -205,7 +206,7 @@ def normalised(store: DeviceStore, chunks: Tensor, carry: Tensor) -> Tensor:
 
 
 def diffuse_all(
-    chunks: Tensor, log_weights: Tensor, perturbations: Tensor, noise: Tensor, fresh: Tensor | None, steps: Tensor
+    chunks: Tensor, log_weights: Tensor, perturbations: Tensor, noise: Tensor, fresh: Tensor | None, steps: np.ndarray
 ) -> Tensor:
     """All diffusion steps with all neighbours, one matrix product after another.
 

@@ -10,10 +10,10 @@ up to terms that are the same for every i. A step moves u along a mixture of the
 inner products of the chunks, and no chunk is read before the end.
 
 The first TILE neighbours, in falling order of log w_i, get their exact weights. The next WATCH are bounded with
-u . D_i <= |u| |D_i| and the best of the eps_j . D_i; where that comes within `cut` of the largest term, with u . D_i
-itself. For all others |D_i| may be anything: l_ij <= log w_i + (|u| + |eps_j|)^2 / (2 sigma^2). Where a bound still
-comes too near the sample is left over. A larger tile takes it up, and measures from the neighbour that had most weight
-in the end instead of A_0, since the bounds are best where the sample is near; the caller takes what even that leaves.
+u . D_i <= |u| |D_i| and the best of the eps_j . D_i; where that comes within `cut` of the largest term, their l_ij are
+looked at themselves. For all others |D_i| may be anything: l_ij <= log w_i + (|u| + |eps_j|)^2 / (2 sigma^2). Where
+terms still come too near the sample is left over. A larger tile takes it up, and measures from the neighbour that had
+most weight in the end instead of A_0: the bounds are best where the sample is near. The caller takes what is left.
 """
 
 from __future__ import annotations
@@ -191,17 +191,19 @@ def _diffuse_tile(
         least = tl.min(tl.where(is_perturbation, largest, float("inf")), 0)
         others = unseen + 0.5 * sharpness * (reach + longest) * (reach + longest)
         bound = tl.max(watched + slope * (watched_norms * (reach - 0.5 * gain * watched_norms) + watched_highest), 0)
-        if bound > least - cut * LOG2_E:
+        closest = least - bound
+        if closest < cut * LOG2_E:
             u = kept * first_u + tl.sum(mixture[:, None] * tile, 0) + drifted * centre + added
-            bound = tl.full((), -float("inf"), tl.float32)
+            closest = tl.full((), float("inf"), tl.float32)
             for first in range(TILE, TILE + WATCH, BLOCK):
                 i_w = first + tl.arange(0, BLOCK)
                 rows = _chunks_of(chunks, offsets, n_neighbours, first, size, BLOCK, WIDTH) - centre[None, :]
                 log_w_w = LOG2_E * tl.load(log_weights + i_w, mask=i_w < n_neighbours, other=-float("inf"))
-                best = tl.load(highest + i_w, mask=i_w < n_neighbours, other=0.0)
-                towards = tl.sum(rows * (u[None, :] - 0.5 * gain * rows), 1) + best
-                bound = tl.maximum(bound, tl.max(log_w_w + slope * towards, 0))
-        margin = tl.minimum(margin, least - tl.maximum(bound, others))
+                towards = tl.sum(rows * (u[None, :] - 0.5 * gain * rows), 1)
+                shifts_w = tl.dot(rows, tl.trans(eps), input_precision="ieee")
+                below = largest - tl.max((log_w_w + slope * towards)[:, None] + slope * shifts_w, 0)
+                closest = tl.minimum(closest, tl.min(tl.where(is_perturbation, below, float("inf")), 0))
+        margin = tl.minimum(margin, tl.minimum(closest, least - others))
 
         mixed = tl.sum(inner * shares[None, :], 1)
         products = keep * products + jump * mixed + drift * along

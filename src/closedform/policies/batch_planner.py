@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 DISTANCES_AT_ONCE = 2**29  # numbers in the largest matrix, 2 GiB
 SAMPLES_AT_ONCE = 2**16
 N_KEPT = 64 + 1024 + 1  # neighbours that the fused kernel sees, and one to bound the rest
-REDONE_AT_ONCE = 256  # samples that all neighbours are weighed for
-N_GRAPHS = 8  # shapes of batches whose graphs are kept
+REDONE_AT_ONCE = 32  # plans that all neighbours are weighed for
+N_GRAPHS = 12  # of shapes of batches
 
 
 class BatchPlanner:
@@ -54,7 +54,7 @@ class BatchPlanner:
         self.policy, self._host = policy, policy._store
         self._store, self._centre = _on_device(policy, self._host, self._tensor)
         self._steps = self._tensor(policy._steps)
-        self._graphs: dict[tuple[int, int], Callable[..., Any]] = {}
+        self._graphs: dict[tuple[str, int, int], Callable[..., Any]] = {}
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         import torch
@@ -88,16 +88,26 @@ class BatchPlanner:
 
     def plan(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor]:
         """The neighbours of queries, and chunks (B, n, D) made with random numbers; the next call overwrites both."""
+        import torch
+
         if self.device.type != "cuda":
-            near = self.neighbours(queries, everything=True)
-            return near, self._diffuse_all(near, numbers)
-        n_samples = numbers.noise.shape[1]
-        near, chunks, left_over = self._graph(len(queries), n_samples)(queries, numbers)
+            return self._unfused(queries, numbers)
+        near, chunks, left_over = self._replay(self._fused, queries, numbers)
         again = left_over.any(1).nonzero()[:, 0]  # more neighbours matter than the fused kernel holds
-        for some in again.split(max(1, REDONE_AT_ONCE // n_samples)):
-            redone = self.neighbours(queries[some], everything=True)
-            chunks[some] = self._diffuse_all(redone, numbers.of(some))
+        if len(again):
+            for some in again.split(REDONE_AT_ONCE):
+                padded = torch.cat([some, some[:1].expand(REDONE_AT_ONCE - len(some))])
+                redone = self._replay(self._unfused, queries[padded], numbers.of(padded))
+                chunks[some] = redone[1][: len(some)]
         return near, chunks
+
+    def _fused(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor, torch.Tensor]:
+        near = self.neighbours(queries)
+        return near, *self._diffuse_fused(near, numbers)
+
+    def _unfused(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor]:
+        near = self.neighbours(queries, everything=True)
+        return near, self._diffuse_all(near, numbers)
 
     def draw(self, n_plans: int, n_samples: int, rng: torch.Generator) -> Numbers:
         """Random numbers for some plans."""
@@ -158,7 +168,8 @@ class BatchPlanner:
         from closedform.kernels.torch_plan import diffuse_all
 
         chunks = self.gathered(near, numbers.noise.shape[2])
-        return diffuse_all(chunks, near.log_weights, numbers.perturbations, numbers.noise, numbers.fresh, self._steps)
+        drawn = numbers.perturbations, numbers.noise, numbers.fresh
+        return diffuse_all(chunks, near.log_weights, *drawn, self.policy._steps)
 
     def _diffuse_fused(self, near: Neighbours, numbers: Numbers) -> tuple[torch.Tensor, torch.Tensor]:
         from closedform.kernels.triton_diffuse import diffuse, steps_with_drift
@@ -174,41 +185,36 @@ class BatchPlanner:
             self.policy._cut(self._k),
         )
 
-    def _graph(self, n_plans: int, n_samples: int) -> Callable[..., Any]:
-        """What plans for batches of this shape; the first call captures it."""
-        key = n_plans, n_samples
-        if key not in self._graphs:
-            if len(self._graphs) >= N_GRAPHS:
-                self._graphs.pop(next(iter(self._graphs)))
-            self._graphs[key] = self._capture(*key)
-        return self._graphs[key]
+    def _replay(self, plan: Callable[..., Any], queries: torch.Tensor, numbers: Numbers) -> Any:
+        """What a method plans; its work for batches of this shape is captured at the first call."""
+        key = plan.__name__, len(queries), numbers.noise.shape[1]
+        graph = self._graphs.pop(key, None) or _capture(plan, queries.clone(), numbers.clone())
+        self._graphs[key] = graph  # the last used is the last
+        if len(self._graphs) > N_GRAPHS:
+            del self._graphs[next(iter(self._graphs))]
+        return graph(queries, numbers)
 
-    def _capture(self, n_plans: int, n_samples: int) -> Callable[..., Any]:
-        import torch
 
-        queries = self._store.features[:1].repeat(n_plans, 1)
-        numbers = self.draw(n_plans, n_samples, torch.Generator(self.device).manual_seed(0))
+def _capture(plan: Callable[..., Any], queries: torch.Tensor, numbers: Numbers) -> Callable[..., Any]:
+    """A function like `plan` that replays its work on the device; what it returns is overwritten by the next call."""
+    import torch
 
-        def plan() -> tuple[Neighbours, torch.Tensor, torch.Tensor]:
-            near = self.neighbours(queries)
-            return near, *self._diffuse_fused(near, numbers)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # compiles and allocates what must not happen while capturing
+        plan(queries, numbers)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        planned = plan(queries, numbers)
 
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # compiles and allocates what must not happen while capturing
-            plan()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            planned = plan()
+    def replay(new_queries: torch.Tensor, new_numbers: Numbers) -> Any:
+        queries.copy_(new_queries)
+        numbers.copy_(new_numbers)
+        graph.replay()
+        return planned
 
-        def replay(new_queries: torch.Tensor, new_numbers: Numbers) -> tuple[Neighbours, torch.Tensor, torch.Tensor]:
-            queries.copy_(new_queries)
-            numbers.copy_(new_numbers)
-            graph.replay()
-            return planned
-
-        return replay
+    return replay
 
 
 @dataclass(frozen=True)
@@ -234,6 +240,12 @@ class Numbers:
         """Those of some plans."""
         fresh = None if self.fresh is None else self.fresh[:, plans]
         return Numbers(self.noise[plans], self.perturbations[plans], fresh)
+
+    def clone(self) -> Numbers:
+        """A copy."""
+        return Numbers(
+            self.noise.clone(), self.perturbations.clone(), None if self.fresh is None else self.fresh.clone()
+        )
 
     def copy_(self, other: Numbers) -> None:
         """Takes over the numbers of others of the same shape."""

@@ -16,6 +16,7 @@ from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, SHIPPED, load_policy
+from closedform.retrieval.large_store import Progress
 
 FORMAT = "closedform-config"
 FORMAT_VERSION = 1
@@ -27,7 +28,9 @@ CHOICES: dict[str, tuple[type[DemonstrationPolicy[Any]], str]] = {
 }
 
 
-def make_policy(choice: str, demos: Demos | None, settings: Sequence[str] = ()) -> Policy[Any]:
+def make_policy(
+    choice: str, demos: Demos | None, settings: Sequence[str] = (), *, progress: Progress | None = None
+) -> Policy[Any]:
     """Makes a policy.
 
     Args:
@@ -36,6 +39,7 @@ def make_policy(choice: str, demos: Demos | None, settings: Sequence[str] = ()) 
             if it is inside the package.
         demos: the demonstrations; None for a saved policy, which has its own.
         settings: parameters to replace, as `name=value`.
+        progress: is told what is being done, where that takes long.
     """
     path = Path(choice)
     if choice in SHIPPED or (choice not in CHOICES and path.is_dir()):
@@ -59,7 +63,7 @@ def make_policy(choice: str, demos: Demos | None, settings: Sequence[str] = ()) 
     if demos is None:
         raise ConfigError(f"the policy {choice!r} is made of demonstrations: expected some, found none")
     changes = {**saved, **parse_settings(policy_class.config_class, settings)}
-    return policy_class(demos, config=policy_class.config_class.preset(preset, **changes))
+    return policy_class(demos, config=policy_class.config_class.preset(preset, **changes), progress=progress)
 
 
 def parse_settings(config: type[PolicyConfig], settings: Sequence[str]) -> dict[str, Any]:

@@ -23,8 +23,9 @@ from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, generator
+from closedform.retrieval.faiss_index import Recall
 from closedform.retrieval.feature_map import make_feature_map
-from closedform.retrieval.large_store import Progress, build_store
+from closedform.retrieval.large_store import LargeStore, Progress, build_store
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.spec import StoreSpec
 from closedform.retrieval.store import Store
@@ -182,6 +183,11 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def n_windows(self) -> int:
         """How many demonstrated windows there are to choose from."""
         return len(self._store)
+
+    @property
+    def index_recall(self) -> Recall | None:
+        """How much of what exact search finds is found; None where the search is exact."""
+        return self._store.index.recall if isinstance(self._store, LargeStore) else None
 
     def fingerprint(self) -> dict[str, Any]:
         """How many episodes and steps it holds, and their checksum."""
