@@ -142,6 +142,7 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
         "sample": np.empty(size),
         "shares": np.zeros(k),
         "taken": np.empty(1, np.int64),
+        "ended": np.empty(1),
     }
 
     def carry_over() -> None:

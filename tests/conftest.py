@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported; two workers share two cores
+os.environ.setdefault("TRITON_INTERPRET", "1")  # the GPU's kernels on the CPU
 
 import numpy as np
 import pytest

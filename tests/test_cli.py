@@ -42,7 +42,10 @@ def test_version_and_help(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Expected one of {compare, convert, data, edit, eval, explain, fit, generate, info, inspect, paper"),
+        (
+            [],
+            "Expected one of {compare, convert, data, edit, eval, explain, fit, generate, index, info, inspect, paper",
+        ),
         (["inform"], "inform"),
         (["convert", "nowhere", "there"], "found nothing there"),
         (["convert", "nowhere"], "PATH"),

@@ -170,7 +170,7 @@ def _evolve(
     passed.append((0.0, final))
     start = passed[0][0]
     picked = [int(np.argmin([abs(time / start - level) for time, _ in passed])) for level in LEVELS]
-    rest = np.array([plan.carry]), np.empty(1), np.empty(0), np.empty(0), np.empty(0)
+    rest = np.array([plan.carry]), np.empty(1), np.empty(0), np.empty(0), np.empty(0), np.empty(0)
     chunks = [policy._to_robot(store, window[None], Generated(passed[i][1][None], *rest))[0] for i in picked]
     return tuple(passed[i][0] / start for i in picked), np.array(chunks)
 

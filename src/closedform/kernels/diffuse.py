@@ -152,7 +152,19 @@ def average(logits, largest, active, n_active, offsets, totals, weights, shares,
 
 @jit()
 def diffuse(
-    neighbour_log_weights, chunks, reach, steps, perturbations, directions, fresh, cut, stop_at, sample, shares, taken
+    neighbour_log_weights,
+    chunks,
+    reach,
+    steps,
+    perturbations,
+    directions,
+    fresh,
+    cut,
+    stop_at,
+    sample,
+    shares,
+    taken,
+    ended,
 ):
     """Runs one sample through all steps; `sample` (D,) is the noise on entry and the chunk on return.
 
@@ -168,7 +180,7 @@ def diffuse(
         cut: nats below the largest term at which terms are dropped.
         stop_at: the time, of `clock.seconds`, from which on no further step is begun.
         shares: (k,) or (0,), receives the weight of each neighbour in the chunk.
-        taken: (1,), receives the number of steps taken.
+        taken, ended: (1,), receive the number of steps taken and, if there is a time to stop at, when the last ended.
     """
     k, width = chunks.shape
     n_perturbations = perturbations.shape[0]
@@ -258,10 +270,12 @@ def diffuse(
             for d in range(width):
                 centre[d] = chunks[candidates[leader], d]
         taken[0] = s + 1
-        if stop_at < np.inf and s + 1 < steps.shape[0] and seconds(clock) >= stop_at:
-            for d in range(width):
-                sample[d] = denoised[d]
-            break
+        if stop_at < np.inf:
+            ended[0] = seconds(clock)
+            if s + 1 < steps.shape[0] and ended[0] >= stop_at:
+                for d in range(width):
+                    sample[d] = denoised[d]
+                break
         for d in range(width):
             sample[d] = steps[s, 2] * sample[d] + steps[s, 3] * denoised[d]
         if fresh.shape[0]:

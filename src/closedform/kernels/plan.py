@@ -68,6 +68,7 @@ def plan_batch(
     rows,
     shares,
     n_steps,
+    ended,
 ):
     """Plans for B observations with n samples each.
 
@@ -92,7 +93,7 @@ def plan_batch(
         distances: (B,), to the nearest neighbour; not a number where there was none that could be measured.
         rows, shares: (B, k) and (B, n, k), the neighbours (-1 beyond the last) and their weights in each chunk,
             or (B, 0) and (B, n, 0).
-        n_steps: (B, n), steps taken for each.
+        n_steps, ended: (B, n), steps taken for each, and when the last of them ended.
     """
     n_samples, size = noise.shape[1], noise.shape[2]
     n_perturbations = perturbations.shape[1]
@@ -203,6 +204,7 @@ def plan_batch(
                     chunks[b, n],
                     shares[b, n],
                     n_steps[b, n : n + 1],
+                    ended[b, n : n + 1],
                 )
         if rows.size:
             for i in range(n_neighbours):

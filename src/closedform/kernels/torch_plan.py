@@ -122,8 +122,8 @@ def voters(store: DeviceStore, rows: Tensor, squared: Tensor) -> tuple[Tensor, T
     best.scatter_reduce_(1, store.row_episodes[rows], packed, "amin")
     chosen = torch.topk(best, min(n_voters, store.n_episodes), largest=False).values
     alone = (chosen[:, 1:2] == none) if chosen.shape[1] > 1 else torch.ones_like(chosen, dtype=torch.bool)
-    missing = n_voters - chosen.shape[1]
-    chosen = torch.nn.functional.pad(chosen, (0, missing), value=none)
+    missing = chosen.new_full((len(rows), n_voters - chosen.shape[1]), none)
+    chosen = torch.cat([chosen, missing], 1)
     found = chosen != none
     indices = torch.where(found, chosen & 0xFFFFFFFF, 0)
     distances = torch.where(found, squared.gather(1, indices), torch.inf)

@@ -10,10 +10,11 @@ up to terms that are the same for every i. A step moves u along a mixture of the
 inner products of the chunks, and no chunk is read before the end.
 
 The first TILE neighbours, in falling order of log w_i, get their exact weights. The next WATCH are bounded with
-u . D_i <= |u| |D_i| and the best of the eps_j . D_i; where that comes within `cut` of the largest term, their l_ij are
-looked at themselves. For all others |D_i| may be anything: l_ij <= log w_i + (|u| + |eps_j|)^2 / (2 sigma^2). Where
-terms still come too near the sample is left over. A larger tile takes it up, and measures from the neighbour that had
-most weight in the end instead of A_0: the bounds are best where the sample is near. The caller takes what is left.
+u . D_i <= |u| |D_i| and the best of the eps_j . D_i. For all others |D_i| may be anything:
+l_ij <= log w_i + (|u| + |eps_j|)^2 / (2 sigma^2). Where a bound comes within `cut` of the largest term the sample is
+left over. A larger tile takes it up, which looks at the l_ij of the watched ones themselves before it gives up, and
+measures from the neighbour that had most weight in the end instead of A_0: the bounds are best where the sample is
+near. The caller takes what is left.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import triton.language as tl
 LOG2_E = tl.constexpr(1.4426950408889634)
 ROUNDING = tl.constexpr(2.0**-9)  # more than inner products of numbers with 10 bits can be off by
 SLACK = tl.constexpr(1e-3)  # of the lengths that |u| is made of, more than rounding can take from it
-TILES = ((16, 512), (64, 1024))  # neighbours that a program weighs and that it watches
+TILES = ((16, 512, False), (64, 1024, True))  # neighbours weighed and watched; whether their l_ij are looked at
 BLOCK = 64  # neighbours that are measured at once
 
 
@@ -109,6 +110,7 @@ def _diffuse_tile(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
+    LOOKS: tl.constexpr,
     HAS_FRESH: tl.constexpr,
 ):
     """One sample of one plan through all steps. Logits are in units of log 2.
@@ -123,6 +125,7 @@ def _diffuse_tile(
         left_over: (B, n), 1 where there is something to do still.
         STEPS: S.
         TILE, WATCH, BLOCK: neighbours that are weighed, that are bounded, and so many at once.
+        LOOKS: whether terms are looked at themselves where their bounds come too near.
         ROWS, WIDTH: powers of two that hold the perturbations and a chunk.
     """
     program = tl.program_id(0).to(tl.int64)
@@ -192,7 +195,7 @@ def _diffuse_tile(
         others = unseen + 0.5 * sharpness * (reach + longest) * (reach + longest)
         bound = tl.max(watched + slope * (watched_norms * (reach - 0.5 * gain * watched_norms) + watched_highest), 0)
         closest = least - bound
-        if closest < cut * LOG2_E:
+        if LOOKS and closest < cut * LOG2_E:
             u = kept * first_u + tl.sum(mixture[:, None] * tile, 0) + drifted * centre + added
             closest = tl.full((), float("inf"), tl.float32)
             for first in range(TILE, TILE + WATCH, BLOCK):
@@ -245,7 +248,7 @@ def diffuse(
     left_over = torch.ones((n_plans, n_samples), dtype=torch.int32, device=noise.device)
     centres = torch.zeros_like(left_over)
     n_measured = n_samples  # at first all samples of a plan are measured from the same neighbour
-    for tile, watch in TILES:
+    for tile, watch, looks in TILES:
         n_measurements = n_plans * n_samples // n_measured
         lengths, highest = (torch.empty((n_measurements, n_neighbours), device=noise.device) for _ in range(2))
         _measure[(n_measurements, triton.cdiv(n_neighbours, BLOCK))](
@@ -290,6 +293,7 @@ def diffuse(
             BLOCK=BLOCK,
             ROWS=rows,
             WIDTH=width,
+            LOOKS=looks,
             HAS_FRESH=fresh is not None,
             num_warps=_warps(tile, max(rows, width)),  # pyright: ignore[reportCallIssue]
         )

@@ -72,7 +72,7 @@ class BatchPlanner:
         parts = [self.chunks(some, int(n_samples), rng) for some in queries.split(at_once)]
         chunks, carries, distances = (np.concatenate([part[i].cpu().numpy() for part in parts]) for i in range(3))
         none = np.empty((len(chunks), 0), np.int64)
-        generated = Generated(chunks.astype(np.float64), carries, distances, none, none[..., None], none)
+        generated = Generated(chunks.astype(np.float64), carries, distances, none, none[..., None], none, none)
         return self.policy._to_robot(self._host, windows, refuse_unmeasured(generated))
 
     def queries(self, windows: np.ndarray) -> torch.Tensor:

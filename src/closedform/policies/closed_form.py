@@ -93,11 +93,14 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         queries = store.features_of(windows)
         stop_at = math.inf
         if began is not None and self.config.deadline is not None:
-            stop_at = began + self.config.deadline - FINISH_MARGIN * self._longest_finish
+            stop_at = began + self.config.deadline - FINISH_MARGIN * (self._longest_finish + self._longest_memory)
         generate = self._generate_reference
         if kernels.enabled() and (stop_at == math.inf or kernels.has_clock()):
             generate = self._generate_compiled
-        return generate(store, queries, n_samples, rng, penalty, explain=explain, stop_at=stop_at)
+        made = generate(store, queries, n_samples, rng, penalty, explain=explain, stop_at=stop_at)
+        if stop_at == math.inf:
+            return made
+        return replace(made, complete=bool((made.n_steps == self.config.n_diffusion_steps).all()))
 
     def _generate_reference(
         self,
@@ -130,11 +133,11 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 made.chunks[b] = sampler(denoiser, process, noise, n_steps=n_steps, callback=keep_last, **extra)
             except _OutOfTimeError:
                 made.chunks[b] = last[0].denoised
-            made.n_steps[b] = last[0].index + 1
+            made.n_steps[b], made.ended[b] = last[0].index + 1, time.perf_counter()
             made.carries[b], made.distances[b] = near.carry, near.distance
             made.rows[b, : len(near.rows)] = near.rows
             made.weights[b, :, : len(near.rows)] = denoiser.weights(last[0].sample, last[0].time)
-        return replace(made, complete=bool((made.n_steps == n_steps).all()))
+        return made
 
     def _generate_compiled(
         self,
@@ -202,6 +205,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 made.rows[part],
                 made.weights[part],
                 made.n_steps[part],
+                made.ended[part],
             )
 
         def run_exactly(part: slice) -> None:
@@ -228,7 +232,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
                 with ThreadPoolExecutor(n_threads) as pool:
                     list(pool.map(run_exactly, [slice(a, b) for a, b in pairwise(bounds)]))
-        return made if stop_at == math.inf else replace(made, complete=bool((made.n_steps == len(steps)).all()))
+        return made
 
     def batch_planner(self, device: str = "cuda") -> BatchPlanner:
         """Plans for many observations at once on a GPU, with the demonstrations that there are now."""
@@ -286,4 +290,5 @@ def _empty(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Gen
         rows=np.full((n_plans, k), -1),
         weights=np.zeros((n_plans, n_samples, k)),
         n_steps=np.empty((n_plans, n_samples), np.int64),
+        ended=np.full((n_plans, n_samples), np.nan),
     )

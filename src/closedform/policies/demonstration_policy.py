@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import warnings
@@ -47,7 +48,8 @@ class Generated:
         rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) where they were not asked for.
         weights: (B, n, k), of those rows; or (B, n, 0).
         n_steps: (B, n), diffusion steps taken, or (B, 0).
-        complete: whether these are all of them.
+        ended: (B, n), when the last of them ended, or not a number; or (B, 0).
+        complete: whether all steps were taken.
     """
 
     chunks: np.ndarray
@@ -56,6 +58,7 @@ class Generated:
     rows: np.ndarray
     weights: np.ndarray
     n_steps: np.ndarray
+    ended: np.ndarray
     complete: bool = True
 
 
@@ -149,7 +152,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
             relevance=config.relevance,
         )
         self._lock = threading.Lock()
-        self._longest_finish = 0.0  # seconds it took lately to make a plan of what was generated
+        self._longest_finish = 0.0  # seconds from the last diffusion step to the plan, at worst lately
+        self._longest_memory = 0.0  # and to remembering it
         self._next_id = next_id
         self._store = make_store(spec)
         if config.n_neighbors is not None and config.n_neighbors > len(self._store):
@@ -252,7 +256,9 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: LoopMemory) -> Plan:
         """Plans with what an agent remembers, and takes note of the plan."""
         plan, store = self.plan_with_store(window, seed=rng, penalty=memory.penalty)
+        planned = time.perf_counter()
         memory.remember(plan, store)
+        self._longest_memory = max(0.9 * self._longest_memory, time.perf_counter() - planned)
         return plan
 
     def plan_with_store(
@@ -264,7 +270,6 @@ class DemonstrationPolicy(Policy[ConfigT]):
         windows = self._windows(real_array(observation, "an observation")[None])
         extra = Penalty.none() if penalty is None else penalty(store)
         made = self._measured(store, windows, 1, generator(seed), extra, explain=True, began=began)
-        generated = time.perf_counter()
         weights = made.weights[0, 0]
         used = np.flatnonzero(weights > NEGLIGIBLE)
         used = used[np.argsort(-weights[used], kind="stable")]
@@ -281,7 +286,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
             n_steps=int(made.n_steps[0, 0]) if made.n_steps.size else 0,
             complete=made.complete,
         )
-        self._longest_finish = max(0.9 * self._longest_finish, time.perf_counter() - generated)
+        if made.ended.size and not math.isnan(made.ended[0, 0]):
+            self._longest_finish = max(0.9 * self._longest_finish, time.perf_counter() - made.ended[0, 0])
         return plan, store
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:

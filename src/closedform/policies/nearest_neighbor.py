@@ -50,6 +50,7 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
             rows=np.array(rows),
             weights=np.repeat(np.array(weights)[:, None], n_samples, axis=1),
             n_steps=np.empty((len(chunks), 0), np.int64),
+            ended=np.empty((len(chunks), 0)),
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -17,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from closedform.demos.demos import Demos
-from closedform.demos.formats.common import crc32, flush
+from closedform.demos.formats.common import crc32, flush, map_safetensors
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingExtraError
 from closedform.policies.closed_form import ClosedFormPolicy
@@ -32,7 +31,6 @@ from closedform.retrieval.store import Store
 FORMAT = "closedform-policy"
 FORMAT_VERSION = 1
 ARRAYS = ("observations", "actions", "lengths", "episode_ids")
-DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}  # of safetensors
 FILES = {"config.json", "policy.safetensors", "summary.safetensors", "index.faiss"}
 NEURAL, EDITED, LEROBOT = "closedform-neural", "closedform-edited", "lerobot"
 ASSETS = Path(__file__).parent.parent / "assets"
@@ -133,7 +131,7 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
 
         return read_edited(folder, config)
     large = isinstance(config.get("index"), dict)
-    arrays = _map_arrays(folder) if large else _read_arrays(folder)
+    arrays = _read_arrays(folder, mapped=large)
     try:
         policy_class = POLICIES[config["policy"]]
         layouts = [Layout.from_json(config[key]) for key in ("observation_layout", "action_layout")]
@@ -175,8 +173,7 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
 
     def make_store(spec: StoreSpec) -> Store:
         if large:
-            steps = arrays["observations"], arrays["actions"]
-            return LargeStore.open(spec, *steps, np.array(lengths), episode_ids, folder, config["index"])
+            return LargeStore.open(spec, folder, config["index"])
         ends = np.cumsum(lengths)
         pairs = [
             (arrays["observations"][end - length : end], arrays["actions"][end - length : end])
@@ -202,7 +199,7 @@ def verify(folder: str | Path) -> None:
     folder = as_path(SHIPPED.get(str(folder), folder))
     config = _read_config(folder)
     if config["format"] == FORMAT:
-        _check_sum(folder, _map_arrays(folder), config)
+        _check_sum(folder, _read_arrays(folder, mapped=True), config)
 
 
 def _check_sum(folder: Path, arrays: dict[str, np.ndarray], config: dict[str, Any]) -> None:
@@ -256,38 +253,14 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _read_arrays(folder: Path) -> dict[str, np.ndarray]:
+def _read_arrays(folder: Path, *, mapped: bool = False) -> dict[str, np.ndarray]:
     path = folder / "policy.safetensors"
     try:
-        arrays = load_file(path)
+        arrays = map_safetensors(path) if mapped else load_file(path)
     except FileNotFoundError as error:
         raise LoadError(f"{folder}: expected policy.safetensors beside config.json, found none") from error
     except (OSError, SafetensorError, ValueError) as error:
         raise LoadError(f"{path}: expected a whole safetensors file, found {error}") from error
-    _check_names(path, arrays)
-    return arrays
-
-
-def _map_arrays(folder: Path) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file, mapped: the header says where each begins, and nothing else is read."""
-    path = folder / "policy.safetensors"
-    try:
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size)) if size <= path.stat().st_size else {}
-        arrays = {}
-        for name, facts in header.items():
-            if name != "__metadata__":
-                shape, (begin, end) = tuple(map(int, facts["shape"])), facts["data_offsets"]
-                dtype = np.dtype(DTYPES[facts["dtype"]])
-                if min(begin, *shape) < 0 or end - begin != dtype.itemsize * math.prod(shape):
-                    raise ValueError(f"{name} of shape {shape} in {end - begin} bytes")
-                mapped = np.memmap(path, dtype, "r", 8 + size + begin, shape) if end > begin else np.empty(shape, dtype)
-                arrays[name] = np.asarray(mapped)
-    except FileNotFoundError as error:
-        raise LoadError(f"{folder}: expected policy.safetensors beside config.json, found none") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LoadError(f"{path}: expected a whole safetensors file, found {error!r}") from error
     _check_names(path, arrays)
     return arrays
 

@@ -17,6 +17,7 @@ BLOCK = 100_000  # rows whose features are computed at once
 POINTS_PER_LIST, ITERATIONS = 64, 8  # of the k-means that makes the lists
 N_QUERIES = 200  # windows that recall is measured with
 CARRIES_WEIGHT = 1e-3  # of the largest weight
+FOR_THE_METRIC = 0.8  # of all neighbours, which the local metric is measured from
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,23 @@ class FaissIndex:
         recall: what was measured.
         added: the rows after those.
         hidden: the first row, and the one after the last, that no query is to find.
+        path: the file that it lies in, if it was not built.
     """
 
     def __init__(
-        self, features: Any, faiss_index: Any, recall: Recall, added: ExactIndex, hidden: tuple[int, int] = (0, 0)
+        self,
+        features: Any,
+        faiss_index: Any,
+        recall: Recall,
+        added: ExactIndex,
+        hidden: tuple[int, int] = (0, 0),
+        path: Path | None = None,
     ):
         self._features = features
         self._faiss = faiss_index
         self._added = added
         self._hidden = hidden
+        self._path = path
         self.recall = recall
 
     @classmethod
@@ -108,12 +117,12 @@ class FaissIndex:
             index.add(_single(features[start : start + BLOCK]))
         judged = _Judged.exactly(features, k, weigh, episodes, longest, progress)
         n_probes = 1
-        while n_probes < n_lists and judged.recall_of(index, n_probes)[0] < target:
+        while n_probes < n_lists and not judged.suffices(index, n_probes, target):
             n_probes *= 2
         low, high = n_probes // 2, min(n_probes, n_lists)
         while high - low > 1:  # the fewest lists that reach the target
             middle = (low + high) // 2
-            low, high = (low, middle) if judged.recall_of(index, middle)[0] >= target else (middle, high)
+            low, high = (low, middle) if judged.suffices(index, middle, target) else (middle, high)
         weighty, found = judged.recall_of(index, high)
         seconds = time.perf_counter() - began
         recall = Recall(target, weighty, found, len(judged.queries), high, n_lists, seconds)
@@ -122,23 +131,14 @@ class FaissIndex:
     @classmethod
     def read(cls, path: Path, features: Any, recall: Recall) -> FaissIndex:
         """Opens an index that `write` wrote; its lists stay on the disk until they are visited."""
-        faiss = import_faiss()
-        try:
-            index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0][:200]
-            raise LoadError(f"{path}: expected an index that closedform saved, found {reason}") from error
-        lists = faiss.downcast_InvertedLists(index.invlists)
-        if hasattr(lists, "prefetch_nthread"):
-            lists.prefetch_nthread = 0  # starting threads takes longer than reading what is in memory
+        index = _open(path)
         width = features[:1].shape[1]
         if index.d != width or index.ntotal > len(features) or not 1 <= recall.n_probes <= max(recall.n_lists, 1):
             raise LoadError(
                 f"{path}: expected an index of at most {len(features)} rows of {width} numbers, found {index.ntotal} "
                 f"of {index.d}; build it again"
             )
-        added = ExactIndex(features[index.ntotal :])
-        return cls(features, index, recall, added)
+        return cls(features, index, recall, ExactIndex(features[index.ntotal :]), path=path)
 
     def write(self, path: Path) -> None:
         """Writes the inverted file; rows added since are found again in the demonstrations."""
@@ -148,10 +148,12 @@ class FaissIndex:
         return self._faiss.ntotal + len(self._added)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_faiss": import_faiss().serialize_index(self._faiss)}
+        return {**self.__dict__, "_faiss": None if self._path else import_faiss().serialize_index(self._faiss)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _faiss=import_faiss().deserialize_index(state["_faiss"]))
+        path = state["_path"]
+        index = _open(path) if path else import_faiss().deserialize_index(state["_faiss"])
+        self.__dict__.update(state, _faiss=index)
 
     def rows(self) -> Any:
         """(n, D), the features."""
@@ -159,11 +161,11 @@ class FaissIndex:
 
     def add(self, features: np.ndarray, all_features: Any) -> FaissIndex:
         """Appends rows, (m, D), after which the features of all rows are the others."""
-        return FaissIndex(all_features, self._faiss, self.recall, self._added.add(features))
+        return FaissIndex(all_features, self._faiss, self.recall, self._added.add(features), path=self._path)
 
     def hiding(self, first: int, end: int) -> FaissIndex:
         """The index with rows first, ..., end - 1 hidden."""
-        return FaissIndex(self._features, self._faiss, self.recall, self._added, (first, end))
+        return FaissIndex(self._features, self._faiss, self.recall, self._added, (first, end), self._path)
 
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
         """The rows found near the query, at most k, in ascending order."""
@@ -234,8 +236,13 @@ class _Judged:
             order = rows[index][np.argsort(distances[index])]
             others = order[episodes[order] != own[index]][:k]
             near.append(np.sort(others))
-            weighty.append(near[-1][weigh(query, near[-1]) > CARRIES_WEIGHT])
+            weighty.append(near[-1][weigh(query, near[-1]) > CARRIES_WEIGHT] if len(others) else others)
         return cls(single, own, near, weighty, episodes, asked)
+
+    def suffices(self, index: Any, n_probes: int, target: float) -> bool:
+        """Whether so many lists are enough: for the target, and for a metric that is about the exact one."""
+        weighty, found = self.recall_of(index, n_probes)
+        return weighty >= target and found >= FOR_THE_METRIC
 
     def recall_of(self, index: Any, n_probes: int) -> tuple[float, float]:
         """The share found of the neighbours that carry weight and of all, averaged over queries."""
@@ -258,6 +265,20 @@ def import_faiss() -> Any:
     except ImportError as error:
         raise MissingExtraError("faiss-cpu", "ann", "the index 'faiss'") from error
     return faiss
+
+
+def _open(path: Path) -> Any:
+    """An index in a file, whose lists stay there until they are visited."""
+    faiss = import_faiss()
+    try:
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+        lists = faiss.downcast_InvertedLists(index.invlists)
+    except (RuntimeError, AttributeError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise LoadError(f"{path}: expected an index that closedform saved, found {reason}") from error
+    if hasattr(lists, "prefetch_nthread"):
+        lists.prefetch_nthread = 0  # starting threads takes longer than reading what is in memory
+    return index
 
 
 def _single(features: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import importlib.util
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from closedform.demos.chunks import too_short
 from closedform.demos.episode import Episode
+from closedform.demos.formats.common import map_safetensors
 from closedform.errors import ClosedFormWarning, LoadError
 from closedform.retrieval.faiss_index import FaissIndex, Recall
 from closedform.retrieval.metric import covariance_factor, squared_distances
@@ -134,10 +138,12 @@ class LargeStore(Store):
     Attributes:
         windows: the recorded steps.
         summary: of every episode.
+        opened: the folder that it was opened from, and the recall that was measured; None if it was built or changed.
     """
 
     windows: Windows
     summary: Summary
+    opened: tuple[Path, dict[str, Any]] | None = None
 
     @classmethod
     def build(
@@ -274,7 +280,7 @@ class LargeStore(Store):
     def leave_out(self, index: int) -> LargeStore:
         """What predicts an episode from the others: its rows stay, but no query finds them."""
         end = int(self.counts[: index + 1].sum())
-        return replace(self, index=self.index.hiding(end - int(self.counts[index]), end))
+        return replace(self, index=self.index.hiding(end - int(self.counts[index]), end), opened=None)
 
     def remove(self, episode_id: int, *, weigh: bool = True) -> LargeStore:
         """The store without an episode; everything else is indexed again."""
@@ -296,8 +302,6 @@ class LargeStore(Store):
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Writes index and summary beside the demonstrations; returns what else is needed to open them again."""
-        from safetensors.numpy import save_file
-
         save_file(
             {
                 **self.summary.to_arrays(),
@@ -311,31 +315,29 @@ class LargeStore(Store):
         return {field.name: getattr(self.index.recall, field.name) for field in fields(Recall)}
 
     @classmethod
-    def open(
-        cls,
-        spec: StoreSpec,
-        observations: np.ndarray,
-        actions: np.ndarray,
-        lengths: np.ndarray,
-        episode_ids: np.ndarray,
-        folder: Path,
-        recall: dict[str, Any],
-    ) -> LargeStore:
-        """Opens what `write` wrote, with the recorded steps, of which none is read yet."""
-        from safetensors.numpy import load_file
-
-        windows = Windows(spec, Recorded([observations]), Recorded([actions]), lengths)
+    def open(cls, spec: StoreSpec, folder: Path, recall: dict[str, Any]) -> LargeStore:
+        """Opens what `write` wrote beside the recorded steps in policy.safetensors, of which none is read yet."""
         path = folder / "summary.safetensors"
         try:
             arrays = load_file(path)
             scaling = [arrays.pop(name) for name in ("feature_offset", "feature_scale", "entry_weights")]
             summary, measured = Summary.from_arrays(arrays), Recall(**recall)
-        except Exception as error:
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
+        steps = map_safetensors(folder / "policy.safetensors")
+        lengths, episode_ids = np.array(steps["lengths"]), np.array(steps["episode_ids"])
+        windows = Windows(spec, Recorded([steps["observations"]]), Recorded([steps["actions"]]), lengths)
         if len(summary.last_observations) != len(lengths) or len(summary.held) not in (0, len(windows)):
             raise LoadError(f"{path}: expected a summary of {len(lengths)} episodes, found another; build it again")
         store = cls.assemble(spec, windows, windows.episode_views(), episode_ids, summary, *scaling)
-        return replace(store, index=FaissIndex.read(folder / "index.faiss", store.index.rows(), measured))
+        index = FaissIndex.read(folder / "index.faiss", store.index.rows(), measured)
+        return replace(store, index=index, opened=(folder, recall))
+
+    def __reduce__(self) -> Any:
+        """Another process opens the same file, if there is one and nothing was added."""
+        if self.opened is not None:
+            return LargeStore.open, (self.spec, *self.opened)
+        return copyreg.__newobj__, (LargeStore,), dict(self.__dict__)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class _Features:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import math
 import os
 import shutil
 import tempfile
@@ -167,3 +169,30 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def map_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file, mapped: its header says where each begins, and nothing else is read.
+
+    What is no such file raises `ValueError`.
+    """
+    dtypes = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
+    arrays = {}
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if 8 + size > path.stat().st_size:
+            raise ValueError(f"a file of {path.stat().st_size} bytes with a header of {size}")
+        header = json.loads(file.read(size))
+    try:
+        for name, facts in header.items():
+            if name == "__metadata__":
+                continue
+            shape, (begin, end), dtype = tuple(facts["shape"]), facts["data_offsets"], np.dtype(dtypes[facts["dtype"]])
+            if min(begin, *shape) < 0 or end - begin != dtype.itemsize * math.prod(shape):
+                raise ValueError(f"{name} of shape {shape} in {end - begin} bytes")
+            empty = end == begin
+            mapped = np.empty(shape, dtype) if empty else np.memmap(path, dtype, "r", 8 + size + begin, shape)
+            arrays[name] = np.asarray(mapped)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a header with {error!r}") from error
+    return arrays

@@ -1,0 +1,136 @@
+"""The GPU's kernels equal the reference: torch on the CPU, and Triton's interpreter for the fused ones."""
+
+import numpy as np
+import pytest
+import torch
+
+from closedform import ClosedFormPolicy, Demos
+from closedform.errors import ConfigError, DataError
+from closedform.kernels import torch_plan, triton_diffuse
+from closedform.kernels.triton_metric import local_squared_distances
+from closedform.policies.batch_planner import Numbers
+from closedform.retrieval.penalty import Penalty
+from tests.conftest import planar_demos, random_demos
+from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
+from tests.retrieval.test_hand import demos_of
+
+SINGLE = 2e-5  # normalised units; Push-T's plans differ by 2e-6
+
+
+def planned_both_ways(policy, observations):
+    """Chunks of the reference and of the planner on torch tensors, from the same random numbers."""
+    windows = policy._windows(observations)
+    queries = policy._store.features_of(windows)
+    made = policy._generate_reference(
+        policy._store, queries, 1, np.random.default_rng(0), Penalty.none(), explain=False
+    )
+    planner = policy.batch_planner("cpu")
+    near, chunks = planner.plan(
+        planner.queries(windows), Numbers.like_the_reference(planner, len(windows), np.random.default_rng(0))
+    )
+    np.testing.assert_array_equal(near.carries.numpy(), made.carries)
+    np.testing.assert_allclose(near.distances.numpy(), made.distances, rtol=1e-3, atol=1e-4)
+    return made.chunks, chunks.numpy()
+
+
+@pytest.mark.parametrize("preset", ["paper", "default"])
+def test_torch_on_pusht(pusht, preset):
+    rng = np.random.default_rng(0)
+    observations = pusht.all_observations()[rng.integers(pusht.n_steps, size=8)]
+    policy = ClosedFormPolicy(pusht, preset, n_diffusion_steps=30)
+    reference, chunks = planned_both_ways(policy, observations + rng.normal(size=observations.shape))
+    np.testing.assert_allclose(chunks, reference, atol=1e-3)
+    assert np.median(np.abs(chunks - reference).max((1, 2))) < SINGLE
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "global_mahalanobis", "local_mahalanobis"])
+@pytest.mark.parametrize("tau", [0.0, 0.1])
+def test_torch_with_other_metrics(metric, tau):
+    rng = np.random.default_rng(1)
+    policy = ClosedFormPolicy(random_demos(rng, 4, 40, 3, 2), metric=metric, tau=tau, n_action_steps=4, n_neighbors=50)
+    reference, chunks = planned_both_ways(policy, rng.normal(size=(6, 3)))
+    np.testing.assert_allclose(chunks, reference, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["planar", "spatial", "held"])
+def test_torch_in_frames_and_with_what_is_held(kind):
+    rng = np.random.default_rng(2)
+    if kind == "planar":
+        demos = planar_demos(rng)
+    elif kind == "held":
+        demos = demos_of(6)
+    else:
+        pairs = [(observations_of(SPATIAL, rng, 20), observations_of(SPATIAL_ACTION, rng, 20)) for _ in range(4)]
+        demos = Demos(pairs, SPATIAL, SPATIAL_ACTION)
+    policy = ClosedFormPolicy(demos, n_action_steps=4, n_neighbors=60, n_diffusion_steps=20)
+    observations = np.concatenate([episode.observations[::8] for episode in demos])
+    reference, chunks = planned_both_ways(policy, observations)
+    np.testing.assert_allclose(chunks, reference, atol=1e-3)
+
+
+def test_sampling_gives_actions_of_the_right_shape_and_the_same_for_a_seed():
+    rng = np.random.default_rng(3)
+    policy = ClosedFormPolicy(planar_demos(rng), n_action_steps=4)
+    planner = policy.batch_planner("cpu")
+    observations = policy.episodes[0].observations[:5]
+    chunks = planner.sample(observations, 3, seed=1)
+    assert chunks.shape == (5, 3, 4, 2)
+    np.testing.assert_array_equal(chunks, planner.sample(observations, 3, seed=1))
+    np.testing.assert_allclose(chunks.mean(1), policy.sample(observations, 64, seed=1).mean(1), atol=0.2)
+    with pytest.raises(DataError, match="expected observations of"):
+        planner.sample(observations[0])
+    with pytest.raises(ConfigError, match="expected one that torch can use here, found 'abacus'"):
+        policy.batch_planner("abacus")
+
+
+def fused_and_all(policy, observations, n_samples=1):
+    """Chunks of the fused kernel, what it left over, and chunks with all neighbours weighed."""
+    planner = policy.batch_planner("cpu")
+    queries = planner.queries(policy._windows(observations))
+    numbers = planner.draw(len(queries), n_samples, torch.Generator().manual_seed(0))
+    chunks, left_over = planner._diffuse_fused(planner.neighbours(queries), numbers)
+    _, expected = planner._unfused(queries, numbers)
+    return chunks.numpy(), left_over.numpy() > 0, expected.numpy()
+
+
+@pytest.mark.parametrize(
+    ("process", "sampler"), [("flow", "euler"), ("flow", "ddpm"), ("ddpm_cosine", "ddpm"), ("ddpm_linear", "ddim")]
+)
+def test_the_fused_kernel_weighs_what_matters(process, sampler):
+    rng = np.random.default_rng(4)
+    policy = ClosedFormPolicy(
+        random_demos(rng, 6, 60, 3, 2), process=process, sampler=sampler, n_action_steps=5, n_diffusion_steps=12
+    )
+    chunks, left_over, expected = fused_and_all(policy, rng.normal(size=(4, 3)), n_samples=2)
+    assert not left_over.all()
+    np.testing.assert_allclose(chunks[~left_over], expected[~left_over], atol=SINGLE)
+
+
+def test_what_the_fused_kernel_cannot_prove_it_leaves_over(monkeypatch):
+    """With a wide kernel all neighbours matter: none may be dropped, and a larger tile takes up what it can."""
+    rng = np.random.default_rng(5)
+    policy = ClosedFormPolicy(
+        random_demos(rng, 6, 60, 3, 2), bandwidth=0.6, n_action_steps=4, n_diffusion_steps=10, n_neighbors=90
+    )
+    observations = rng.normal(size=(6, 3))
+    shares = []
+    for tiles in (((16, 16, False),), ((16, 16, False), (32, 64, True)), ((128, 16, True),)):
+        monkeypatch.setattr(triton_diffuse, "TILES", tiles)
+        chunks, left_over, expected = fused_and_all(policy, observations)
+        np.testing.assert_allclose(chunks[~left_over], expected[~left_over], atol=SINGLE)
+        shares.append(left_over.mean())
+    assert shares[0] > 0 and shares[0] >= shares[1] and shares[2] == 0
+
+
+@pytest.mark.parametrize("width", [3, 16, 20])
+@pytest.mark.parametrize("shrinkage", [0.0, 0.4])
+def test_the_fused_metric(width, shrinkage):
+    rng = np.random.default_rng(6)
+    demos = random_demos(rng, 4, 60, width, 2)
+    policy = ClosedFormPolicy(demos, n_action_steps=3, n_neighbors=70, shrinkage=shrinkage)
+    planner = policy.batch_planner("cpu")
+    queries = planner.queries(rng.normal(size=(3, 1, width)))
+    rows = torch_plan.nearest_rows(planner._store, queries, 70)
+    expected = torch_plan.squared_distances(planner._store, queries, rows, 1e-3, shrinkage)
+    found = local_squared_distances(planner._store.features, queries, rows, width, 1e-3, shrinkage)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-3)

@@ -1,0 +1,259 @@
+"""A large store reads like a small one, finds what it is asked to find, and opens from a file without reading it."""
+
+import pickle
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from closedform import (
+    ClosedFormError,
+    ClosedFormPolicy,
+    ClosedFormWarning,
+    Demos,
+    Layout,
+    NearestNeighborPolicy,
+    load_policy,
+)
+from closedform.policies.saving import verify
+from closedform.retrieval import large_store
+from closedform.retrieval.large_store import LargeStore
+from closedform.retrieval.store import Store
+from tests.conftest import planar_demos, random_demos, slow_on_the_reference
+from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
+from tests.retrieval.test_hand import demos_of
+
+pytest.importorskip("faiss", reason="faiss is not installed: pip install 'closedform[ann]'")
+
+
+def both_stores(demos, **parameters):
+    small, large = (ClosedFormPolicy(demos, index=index, **parameters)._store for index in ("exact", "faiss"))
+    assert isinstance(small, Store) and isinstance(large, LargeStore)
+    return small, large
+
+
+def assert_same_rows(small, large, rows):
+    for name in ("starts", "row_episodes", "row_steps", "poses", "held"):
+        np.testing.assert_array_equal(getattr(large, name)[rows], getattr(small, name)[rows], err_msg=name)
+    np.testing.assert_allclose(large.index.rows()[rows], small.index.rows()[rows], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(large.scaling.offset, small.scaling.offset)
+    np.testing.assert_allclose(large.scaling.scale, small.scaling.scale)
+    np.testing.assert_allclose(large.carrier.turns, small.carrier.turns, atol=1e-12)
+    for mine, other in zip(large.goal, small.goal, strict=True):
+        np.testing.assert_allclose(mine, other)
+    carry = small.as_recorded
+    np.testing.assert_allclose(large.chunks(rows, carry), small.chunks(rows, carry), atol=1e-12)
+    near, all_rows = large.some_rows(rows), small.all_rows
+    np.testing.assert_allclose(near.columns, all_rows.columns[:, rows], atol=1e-12)
+    for i, row in enumerate(rows):
+        mine, other = near.starts[i], all_rows.starts[row]
+        n = small.spec.n_action_steps
+        np.testing.assert_allclose(near.actions[mine : mine + n], all_rows.actions[other : other + n])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    lengths=st.lists(st.integers(0, 30), min_size=2, max_size=6),
+    n_obs_steps=st.integers(1, 3),
+    n_action_steps=st.integers(1, 6),
+    padding=st.booleans(),
+    single=st.booleans(),
+)
+def test_every_row_is_what_a_small_store_has(seed, lengths, n_obs_steps, n_action_steps, padding, single):
+    rng = np.random.default_rng(seed)
+    layout = Layout.of((None, "other", 2), ("hand", "vector", 2))
+    dtype = np.float32 if single else np.float64
+    episodes = [(rng.normal(size=(n, 3)).astype(dtype), rng.normal(size=(n, 4)).astype(dtype)) for n in [40, *lengths]]
+    demos = Demos(episodes, Layout.of(("hand", "position", 2), (None, "other", 1)), layout)
+    small, large = both_stores(demos, n_obs_steps=n_obs_steps, n_action_steps=n_action_steps, padding=padding)
+    assert len(small) == len(large)
+    assert_same_rows(small, large, np.arange(len(small)))
+
+
+@pytest.mark.parametrize("kind", ["planar", "spatial", "held"])
+def test_bodies_and_hands_are_the_same(both_ways, kind):
+    rng = np.random.default_rng(0)
+    if kind == "planar":
+        demos = planar_demos(rng)
+    elif kind == "held":
+        demos = demos_of(6)
+    else:
+        pairs = [(observations_of(SPATIAL, rng, 20), observations_of(SPATIAL_ACTION, rng, 20)) for _ in range(4)]
+        demos = Demos(pairs, SPATIAL, SPATIAL_ACTION)
+    small, large = both_stores(demos, n_action_steps=4)
+    assert_same_rows(small, large, np.arange(len(small)))
+    assert kind != "held" or (np.asarray(large.held[:]) >= 0).any()
+
+
+@pytest.mark.parametrize("preset", ["paper", "default"])
+def test_plans_equal_exact_ones_where_everything_is_found(both_ways, preset):
+    demos = planar_demos(np.random.default_rng(1), n_episodes=10)
+    exact, large = (ClosedFormPolicy(demos, preset, index=index, n_neighbors=100) for index in ("exact", "faiss"))
+    large._store = replace(large._store, index=finding_everything(large._store.index))
+    for observation in np.concatenate([episode.observations[::9] for episode in demos]) + 0.01:
+        plan, other = exact.plan(observation, seed=0), large.plan(observation, seed=0)
+        np.testing.assert_allclose(plan.actions, other.actions, atol=1e-9)
+        np.testing.assert_array_equal(plan.episodes[:3], other.episodes[:3])
+    np.testing.assert_allclose(
+        exact.sample(demos[0].observations[:5], 2, seed=1),
+        large.sample(demos[0].observations[:5], 2, seed=1),
+        atol=1e-9,
+    )
+
+
+def finding_everything(index):
+    """The index with the features compared as they are, in all lists."""
+
+    class Exactly(type(index)):
+        def query(self, query, k):
+            return np.sort(np.argsort(((self.rows()[:] - query) ** 2).sum(1), kind="stable")[:k])
+
+    exactly = object.__new__(Exactly)
+    exactly.__dict__.update(index.__dict__)
+    return exactly
+
+
+@slow_on_the_reference
+def test_the_recall_asked_for_is_reached_on_queries_of_other_episodes():
+    demos = random_demos(np.random.default_rng(2), 60, 200, 4, 2)
+    n_probes = []
+    for target in (0.8, 0.99):
+        policy = ClosedFormPolicy(demos[:50], index="faiss", recall=target, n_neighbors=200)
+        recall = policy.index_recall
+        assert recall is not None and isinstance(policy._store, LargeStore)
+        assert recall.target == target and recall.weighty >= target and 0.8 <= recall.all <= 1
+        n_probes.append(recall.n_probes)
+        assert recall.n_probes <= recall.n_lists
+        exact = ClosedFormPolicy(demos[:50], index="exact", n_neighbors=200)
+        shares = []
+        for observation in np.concatenate([episode.observations[::20] for episode in demos[50:]]):
+            query = policy._store.features_of(observation[None, None])[0]
+            wanted = exact._store.index.query(query, 200)
+            wanted = wanted[policy._store.weigh(query, wanted) > 1e-3]
+            shares.append(np.isin(wanted, policy._store.index.query(query, 200)).mean())
+        assert np.mean(shares) >= target - 0.1
+    assert 1 <= n_probes[0] < n_probes[1]
+
+
+def test_saved_and_opened_it_plans_the_same_bits_and_reads_no_steps(tmp_path):
+    demos = random_demos(np.random.default_rng(3), 8, 60, 3, 2)
+    policy = ClosedFormPolicy(demos, index="faiss", n_action_steps=4, n_neighbors=100)
+    added = policy.add(demos[0])
+    policy.save(tmp_path / "saved")
+    opened = load_policy(tmp_path / "saved")
+    assert isinstance(opened, ClosedFormPolicy) and isinstance(opened._store, LargeStore)
+    assert opened.episode_ids == [*range(8), added]
+    assert opened.index_recall == policy.index_recall
+    for array in (opened.episodes[2].observations, opened._store.windows.actions.parts[0]):
+        assert not array.flags.writeable and any(isinstance(base, np.memmap) for base in bases(array))
+    again = pickle.loads(pickle.dumps(opened))
+    for observation in demos[3].observations[::7]:
+        plans = [each.plan(observation, seed=0) for each in (policy, opened, again)]
+        for plan in plans[1:]:
+            np.testing.assert_array_equal(plan.actions, plans[0].actions)
+            np.testing.assert_array_equal(plan.episodes, plans[0].episodes)
+    assert len(pickle.dumps(opened)) < 20_000  # the file is opened again, not copied
+    opened.remove(added)
+    opened.save(tmp_path / "again")
+    assert len(ClosedFormPolicy.load(tmp_path / "again").episode_ids) == 8
+
+
+def bases(array):
+    while array is not None:
+        yield array
+        array = getattr(array, "base", None)
+
+
+def test_a_policy_of_either_kind_survives_pickling():
+    demos = random_demos(np.random.default_rng(4), 5, 40, 3, 2)
+    policy = NearestNeighborPolicy(demos, index="faiss", n_action_steps=4)
+    copy = pickle.loads(pickle.dumps(policy))
+    np.testing.assert_array_equal(copy.plan(np.zeros(3)).actions, policy.plan(np.zeros(3)).actions)
+
+
+def test_an_episode_left_out_is_not_found_and_everything_else_is():
+    demos = random_demos(np.random.default_rng(5), 6, 40, 3, 2)
+    small, large = both_stores(demos, n_action_steps=4)
+    rest = large.leave_out(2)
+    rows = rest.index.query(large.index.rows()[np.array([85])][0], len(large))
+    assert not np.isin(np.arange(80, 120), rows).any()
+    assert len(rows) == len(small) - 40
+
+
+def test_a_third_value_of_a_switch_is_refused_when_it_is_added():
+    layout = Layout.of((None, "other", 1), (None, "binary"))
+    actions = np.stack([np.arange(20.0), np.arange(20) % 2], 1)
+    demos = Demos([(np.random.default_rng(6).normal(size=(20, 2)), actions)] * 2, None, layout)
+    policy = ClosedFormPolicy(demos, index="faiss", n_action_steps=2)
+    wrong = actions + np.array([0, 5])
+    with pytest.raises(ClosedFormError, match="expected two values"):
+        policy.add((np.zeros((20, 2)), wrong))
+    assert policy.add((np.zeros((20, 2)), actions)) == 2
+
+
+@pytest.mark.parametrize("name", ["index.faiss", "summary.safetensors", "policy.safetensors"])
+@pytest.mark.parametrize("damage", ["gone", "cut", "other"])
+def test_damaged_files_are_refused_in_one_line(tmp_path, name, damage):
+    demos = random_demos(np.random.default_rng(7), 4, 40, 3, 2)
+    ClosedFormPolicy(demos, index="faiss", n_action_steps=4).save(tmp_path / "saved")
+    ClosedFormPolicy(demos[:2], index="faiss", n_action_steps=4).save(tmp_path / "other")
+    path = tmp_path / "saved" / name
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
+    else:
+        shutil.copy(tmp_path / "other" / name, path)
+    if (name, damage) == ("index.faiss", "other"):
+        load_policy(tmp_path / "saved")  # fewer rows are indexed; the others are searched exactly
+        return
+    with pytest.raises(ClosedFormError) as error:
+        load_policy(tmp_path / "saved")
+    assert name in str(error.value) or "expected" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_changed_numbers_are_found_by_verifying(tmp_path):
+    demos = random_demos(np.random.default_rng(8), 4, 40, 3, 2)
+    ClosedFormPolicy(demos, index="faiss", n_action_steps=4).save(tmp_path / "saved")
+    verify(tmp_path / "saved")
+    path = tmp_path / "saved" / "policy.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ClosedFormError, match="the files were damaged"):
+        verify(tmp_path / "saved")
+
+
+def test_the_faster_search_is_chosen_by_size(monkeypatch):
+    demos = random_demos(np.random.default_rng(9), 4, 40, 3, 2)
+    assert ClosedFormPolicy(demos, n_action_steps=4).index_recall is None
+    monkeypatch.setattr(large_store, "EXACT_UP_TO", 100)
+    assert ClosedFormPolicy(demos, n_action_steps=4).index_recall is not None
+    assert ClosedFormPolicy(demos, n_action_steps=4, index="exact").index_recall is None
+    monkeypatch.setattr(large_store.importlib.util, "find_spec", lambda name: None)
+    with pytest.warns(ClosedFormWarning, match="faiss is faster"):
+        assert ClosedFormPolicy(demos, n_action_steps=4).index_recall is None
+
+
+def test_memory_is_at_most_1_3_times_the_demonstrations(tmp_path):
+    rng = np.random.default_rng(10)
+    episodes = [
+        (rng.normal(size=(250, 14)).astype(np.float32), rng.normal(size=(250, 7)).astype(np.float32)) for _ in range(80)
+    ]
+    raw = sum(array.nbytes for pair in episodes for array in pair)
+    policy = ClosedFormPolicy(episodes, index="faiss")
+    policy.save(tmp_path / "saved")
+    stored = sum(path.stat().st_size for path in (tmp_path / "saved").iterdir())
+    assert stored <= 1.3 * raw
+    store = policy._store
+    assert isinstance(store, LargeStore)
+    held = sum(
+        part.nbytes for recorded in (store.windows.observations, store.windows.actions) for part in recorded.parts
+    )
+    assert held == raw  # and episodes are views of it
+    assert np.shares_memory(store.episodes[3].observations, store.windows.observations.parts[0])
