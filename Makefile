@@ -39,6 +39,7 @@ paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks;
 	$(BIN)/closedform paper guidance
 	$(BIN)/closedform paper augmentation
 	$(BIN)/closedform paper robomimic
+	$(BIN)/closedform paper deadline
 
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.exit("closedform needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else 0'

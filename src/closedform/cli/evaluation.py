@@ -134,7 +134,7 @@ class Report:
 class Paper:
     """Makes the paper's tables and figures, and studies of our own; stops and goes on as you like."""
 
-    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic"]]
+    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline"]]
     """Which."""
     output: Output = Path("docs/results")
     """Folder for tables and figures, one inside it for each study."""
@@ -152,7 +152,7 @@ class Paper:
         """Runs what is missing and writes the study."""
         from closedform.evaluation.studies.runner import Runner
 
-        if self.only and self.study in ("pusht", "tuning"):
+        if self.only and self.study in ("pusht", "tuning", "deadline"):
             raise ConfigError(f"only: expected it with guidance, augmentation or robomimic, found it with {self.study}")
         module = import_module(f"closedform.evaluation.studies.{self.study}")
         runner = Runner(

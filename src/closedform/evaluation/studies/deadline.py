@@ -1,0 +1,106 @@
+"""What a deadline costs: scores on Push-T where diffusion stops early, and whether plans are ever late."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.load import load_demos
+from closedform.evaluation.studies.runner import Runner, figures_of, markdown_table
+from closedform.figures import COLOURS, pyplot
+from closedform.policies.choice import make_policy
+
+ENV, DEMOS = "pusht", "pusht"
+DEADLINES_MS: tuple[float | None, ...] = (0.1, 0.3, 0.4, 0.5, 0.7, 1.0, None)
+PRESETS = {"paper": COLOURS[0], "default": COLOURS[1]}
+N_EPISODES, N_PLANS = 100, 2000
+
+
+def run(runner: Runner) -> None:
+    """Runs what is missing and writes docs/results/deadline."""
+    rows = []
+    for preset in PRESETS:
+        for deadline in DEADLINES_MS:
+            settings = [] if deadline is None else [f"deadline={deadline / 1e3}"]
+            name = f"{preset}_{'none' if deadline is None else deadline}"
+            found = runner.evaluate(name, ENV, DEMOS, preset, settings, n_episodes=N_EPISODES)
+            rows.append({"preset": preset, "deadline_ms": deadline, **figures_of(found), **_timing(preset, settings)})
+    runner.write_csv("deadline", rows)
+    _draw(runner, rows)
+    _write(runner, rows)
+    runner.write_origin(seeds=f"100000 to {100000 + N_EPISODES - 1}")
+
+
+def _timing(preset: str, settings: list[str]) -> dict[str, Any]:
+    """Steps taken, time and lateness of an agent's plans for observations of the demonstrations."""
+    demos = load_demos(DEMOS)
+    policy = make_policy(preset, demos, settings)
+    agent = policy.agent(seed=0)
+    observations = demos.all_observations()
+    took, steps, late = [], [], 0
+    for index in np.random.default_rng(0).integers(len(observations), size=N_PLANS):
+        start = time.perf_counter()
+        plan = agent.plan(observations[index])
+        took.append(time.perf_counter() - start)
+        steps.append(plan.n_steps)
+    deadline = getattr(policy.config, "deadline", None)
+    late = np.mean(np.array(took) > deadline) if deadline else 0.0
+    return {
+        "steps": float(np.median(steps)),
+        "p50_ms": 1e3 * float(np.median(took)),
+        "p99_ms": 1e3 * float(np.quantile(took, 0.99)),
+        "late": float(late),
+    }
+
+
+def _label(deadline: float | None) -> str:
+    return "none" if deadline is None else f"{deadline:g} ms"
+
+
+def _draw(runner: Runner, rows: list[dict[str, Any]]) -> None:
+    plt = pyplot()
+    figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
+    for preset, colour in PRESETS.items():
+        own = [row for row in rows if row["preset"] == preset]
+        at = range(len(own))
+        reach = [[row["score"] - row["score_low"] for row in own], [row["score_high"] - row["score"] for row in own]]
+        axes[0].errorbar(at, [row["score"] for row in own], yerr=reach, fmt="o-", color=colour, label=preset, capsize=3)
+        axes[1].plot(at, [row["steps"] for row in own], "o-", color=colour, label=preset)
+    for axis, label in zip(axes, ("score", "diffusion steps taken, of 100"), strict=True):
+        axis.set_xticks(range(len(DEADLINES_MS)), [_label(deadline) for deadline in DEADLINES_MS])
+        axis.set(xlabel="deadline of a plan", ylabel=label)
+        axis.legend()
+    runner.write_figure("deadline", figure)
+
+
+def _write(runner: Runner, rows: list[dict[str, Any]]) -> None:
+    cells = [
+        [
+            row["preset"],
+            _label(row["deadline_ms"]),
+            f"{row['score']:.3f} [{row['score_low']:.3f}, {row['score_high']:.3f}]",
+            f"{row['success']:.2f}",
+            f"{row['steps']:.0f}",
+            f"{row['p50_ms']:.2f} / {row['p99_ms']:.2f}",
+            "" if row["deadline_ms"] is None else f"{row['late']:.1%}",
+        ]
+        for row in rows
+    ]
+    head = ["preset", "deadline", "score", "success", "steps", "plan, ms: p50 / p99", "late"]
+    text = f"""# Deadlines
+
+Made by `{runner.command}`; [origin.json](origin.json) says on what. `deadline` is the time that a plan may take. Search
+and metric are never cut short; diffusion then stops at a step boundary with the denoised chunk, the best estimate so far,
+and `Plan.complete` says so. {N_EPISODES} episodes of Push-T for each row; steps, times and lateness are of an agent's plans
+for {N_PLANS} observations of the demonstrations, on a machine that also did other things.
+
+{markdown_table(head, cells)}
+
+![Score and steps against the deadline](deadline.png)
+
+A deadline shorter than search and metric take is missed by that much: the plan then has the one step that it needs to be
+one. A plan is also late where the system takes the processor away after the last step.
+"""
+    (runner.output / "README.md").write_text(text, encoding="utf-8")
