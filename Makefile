@@ -57,7 +57,7 @@ paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks;
 
 .venv/.bench: .venv/.created pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PIP) torch  # as for .dev
-	$(PIP) --editable '.[data,plots,neural]' --requirement benchmarks/requirements.txt
+	$(PIP) --editable '.[data,plots,neural,ann]' --requirement benchmarks/requirements.txt
 	touch $@
 
 clean:

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import costs
+import large
 import push_t
+import realtime
 import sizes
 from closedform import kernels, provenance
 from report import Section, markdown
@@ -28,6 +30,8 @@ SECTIONS: dict[str, Section] = {
     "push_t": push_t,
     "sizes": sizes,
     "costs": costs,
+    "large": large,
+    "realtime": realtime,
 }
 KERNELS = Path(kernels.__file__).parent
 RESULTS, TRIALS = Path("docs/results/bench"), Path("outputs/bench")

@@ -93,7 +93,8 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         queries = store.features_of(windows)
         stop_at = math.inf
         if began is not None and self.config.deadline is not None:
-            stop_at = began + self.config.deadline - FINISH_MARGIN * (self._longest_finish + self._longest_memory)
+            finish = FINISH_MARGIN * (self._longest_finish + self._longest_memory)
+            stop_at = began + self.config.deadline - min(finish, self.config.deadline / 2)
         generate = self._generate_reference
         if kernels.enabled() and (stop_at == math.inf or kernels.has_clock()):
             generate = self._generate_compiled

@@ -32,6 +32,7 @@ from closedform.retrieval.spec import StoreSpec
 from closedform.retrieval.store import Store
 
 DEFAULT_NEIGHBORS = 2000
+FORGETTING = 0.99  # of how long finishing a plan took, from plan to plan
 NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
@@ -258,7 +259,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         plan, store = self.plan_with_store(window, seed=rng, penalty=memory.penalty)
         planned = time.perf_counter()
         memory.remember(plan, store)
-        self._longest_memory = max(0.9 * self._longest_memory, time.perf_counter() - planned)
+        self._longest_memory = max(FORGETTING * self._longest_memory, time.perf_counter() - planned)
         return plan
 
     def plan_with_store(
@@ -287,7 +288,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             complete=made.complete,
         )
         if made.ended.size and not math.isnan(made.ended[0, 0]):
-            self._longest_finish = max(0.9 * self._longest_finish, time.perf_counter() - made.ended[0, 0])
+            self._longest_finish = max(FORGETTING * self._longest_finish, time.perf_counter() - made.ended[0, 0])
         return plan, store
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:

@@ -1,0 +1,131 @@
+"""Real-time behaviour: plans under load, plans with a deadline, and whether memory grows over a million plans."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import time
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from closedform import ClosedFormPolicy, load_demos
+from contenders import N_HELD_OUT
+from fresh import resident_mb
+from report import number, table
+from timing import fewer, quantiles
+
+N_PLANS, N_SOAKED = 10_000, 1_000_000
+DEADLINE_MS = 1.0
+SOAK = {"loop_memory": 1.0, "n_diffusion_steps": 10, "n_neighbors": 200}  # the same code with less to compute
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """Everything on Push-T."""
+    demos = load_demos("pusht")
+    observations = np.concatenate([episode.observations for episode in demos[-N_HELD_OUT:]])
+    np.random.default_rng(0).shuffle(observations)
+    presets = {"paper": {}, "default": {}, "default, deadline of 1 ms": {"deadline": DEADLINE_MS / 1e3}}
+    agents = {
+        name: ClosedFormPolicy(demos[:-N_HELD_OUT], name.split(",")[0], **parameters).agent(seed=0)
+        for name, parameters in presets.items()
+    }
+    n_plans = fewer(N_PLANS, quick)
+    idle = {name: _latencies(agent, observations, n_plans) for name, agent in agents.items()}
+    with Load() as load:
+        loaded = {name: _latencies(agent, observations, n_plans) for name, agent in agents.items()}
+    soaked = ClosedFormPolicy(demos[:-N_HELD_OUT], "paper", **SOAK).agent(seed=0)
+    return {
+        "load": f"{load.n_processes} other processes, one busy on each core",
+        "idle": idle,
+        "loaded": loaded,
+        "growth": _growth(soaked, observations, N_SOAKED // 50 if quick else N_SOAKED),
+        "ratios": {},
+    }
+
+
+class Load:
+    """Keeps every core busy with another process while it is entered."""
+
+    def __enter__(self) -> Load:
+        self.n_processes = os.cpu_count() or 1
+        context = multiprocessing.get_context("spawn")
+        self._processes = [context.Process(target=_burn, args=(core,), daemon=True) for core in range(self.n_processes)]
+        for process in self._processes:
+            process.start()
+        time.sleep(1.0)  # until all are running
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+def _burn(core: int) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {core})
+    value = 0
+    while True:
+        value += 1
+
+
+def _latencies(agent: Any, observations: np.ndarray, n_plans: int) -> dict[str, Any]:
+    """An agent's plans, one after the other; a new episode now and then."""
+    times, incomplete = [], 0
+    deadline = agent.policy.config.deadline
+    for i in range(n_plans):
+        if i % 75 == 0:
+            agent.reset()
+        start = time.perf_counter()
+        plan = agent.plan(observations[i % len(observations)])
+        times.append(time.perf_counter() - start)
+        incomplete += not plan.complete
+    late = None if deadline is None else float(np.mean(np.array(times) > deadline))
+    return {**quantiles(times), "p99.9": 1e3 * float(np.quantile(times, 0.999)), "incomplete": incomplete, "late": late}
+
+
+def _growth(agent: Any, observations: np.ndarray, n_plans: int) -> dict[str, Any]:
+    """Resident memory and objects after a hundredth of the plans and after all of them."""
+    facts: dict[str, Any] = {"plans": n_plans, "parameters": SOAK}
+    start = time.perf_counter()
+    for i in tqdm(range(n_plans), desc="soak", leave=False):
+        agent.plan(observations[i % len(observations)])
+        if i + 1 in (n_plans // 100, n_plans):
+            gc.collect()
+            when = "early" if i + 1 < n_plans else "late"
+            facts |= {f"{when}_mb": resident_mb("VmRSS"), f"{when}_objects": len(gc.get_objects())}
+    facts["seconds"] = time.perf_counter() - start
+    return facts
+
+
+def report(facts: dict[str, Any]) -> str:
+    """The section for people."""
+    rows = []
+    for name in facts["idle"]:
+        for what in ("idle", "loaded"):
+            row = facts[what][name]
+            cells = [number(row[key]) for key in ("p50", "p99", "p99.9", "worst")]
+            late = "" if row["late"] is None else f"{row['late']:.2%}"
+            rows.append([f"{name}, {what}", *cells, f"{row['calls']:,}", str(row["incomplete"]), late])
+    growth = facts["growth"]
+    grown = (growth["late_mb"] or 0.0) - (growth["early_mb"] or 0.0)
+    return "\n".join(
+        [
+            "## Real-time behaviour",
+            "",
+            f"An agent's plans on Push-T, alone and under load ({facts['load']}).",
+            "",
+            table(["", "p50 ms", "p99 ms", "p99.9 ms", "worst ms", "plans", "stopped early", "late"], rows),
+            "",
+            "Under load the system gives the core to the other process for milliseconds at a time, which no program",
+            "can prevent from inside: the p50 is the plan, the worst is the system's time slice. A control loop that",
+            "must not miss a beat wants a core of its own, or a real-time priority.",
+            "",
+            f"- {growth['plans']:,} plans of one agent: {number(growth['early_mb'])} MB after the first hundredth, "
+            f"{number(growth['late_mb'])} MB after the last ({grown:+.2f} MB), {growth['early_objects']:,} and "
+            f"{growth['late_objects']:,} Python objects.",
+        ]
+    )
