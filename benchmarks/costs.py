@@ -41,7 +41,7 @@ SWEEPS = {
 def make_policy(task: Task, name: str, value: int) -> ClosedFormPolicy:
     """The policy of the preset `paper` with one size changed."""
     if name == "n_episodes":
-        return ClosedFormPolicy(many(task.demos, value), "paper")
+        return ClosedFormPolicy(many(task.demos, value), "paper", index="exact")
     if name == "chunk_size":  # padded, or long chunks would not fit into the episodes
         n_action_steps = value // task.demos.action_layout.width
         return ClosedFormPolicy(task.demos, "paper", n_action_steps=n_action_steps, padding=True)

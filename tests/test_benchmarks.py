@@ -6,6 +6,7 @@ import pytest
 import check
 import energy
 import push_t
+import readme
 import report
 import timing
 
@@ -145,3 +146,11 @@ def test_energy_is_read_where_the_machine_tells(tmp_path):
     before = energy.read_counters(tmp_path)
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("1500000\n")
     assert energy.joules_between(before, energy.read_counters(tmp_path)) == 2.5  # the counter wrapped
+
+
+def test_the_readme_has_the_table_of_the_committed_results():
+    cpu, gpu = (json.loads((readme.RESULTS / name).read_text(encoding="utf-8")) for name in ("cpu.json", "gpu.json"))
+    text = (readme.ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.updated(text, cpu, gpu) == text, "run python benchmarks/readme.py"
+    cpu["sections"]["push_t"]["contenders"]["kernel"]["p50"] *= 2
+    assert readme.updated(text, cpu, gpu) != text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,10 @@ class BatchPlanner:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:
             raise ConfigError(f"device: expected one that torch can use here, found {device!r}") from error
+        if self.device.type == "cuda" and importlib.util.find_spec("triton") is None:
+            raise ConfigError(
+                "device: expected triton beside torch for planning on 'cuda', found none; pip install triton"
+            )
         self.policy, self._host = policy, policy._store
         self._store, self._centre = _on_device(policy, self._host, self._tensor)
         self._steps = self._tensor(policy._steps)
