@@ -10,11 +10,11 @@ up to terms that are the same for every i. A step moves u along a mixture of the
 inner products of the chunks, and no chunk is read before the end.
 
 The first TILE neighbours, in falling order of log w_i, get their exact weights. The next WATCH are bounded with
-u . D_i <= |u| |D_i| and the best of the eps_j . D_i. For all others |D_i| may be anything:
-l_ij <= log w_i + (|u| + |eps_j|)^2 / (2 sigma^2). Where a bound comes within `cut` of the largest term the sample is
-left over. A larger tile takes it up, which looks at the l_ij of the watched ones themselves before it gives up, and
-measures from the neighbour that had most weight in the end instead of A_0: the bounds are best where the sample is
-near. The caller takes what is left.
+u . D_i <= |u| |D_i| and the best of the eps_j . D_i; where that comes within `cut` of the largest term, with u . D_i
+itself. For all others |D_i| may be anything: l_ij <= log w_i + (|u| + |eps_j|)^2 / (2 sigma^2). Where a bound still
+comes too near the sample is left over. A larger tile takes it up, which looks at the l_ij of the watched ones
+themselves, and measures from the neighbour that had most weight in the end instead of A_0: the bounds are best where
+the sample is near. The caller takes what is left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import triton.language as tl
 LOG2_E = tl.constexpr(1.4426950408889634)
 ROUNDING = tl.constexpr(2.0**-9)  # more than inner products of numbers with 10 bits can be off by
 SLACK = tl.constexpr(1e-3)  # of the lengths that |u| is made of, more than rounding can take from it
-TILES = ((16, 512, False), (64, 1024, True))  # neighbours weighed and watched; whether their l_ij are looked at
+TILES = ((16, 512, False), (64, 1024, True))  # neighbours weighed, and watched; whether with their own l_ij
 BLOCK = 64  # neighbours that are measured at once
 
 
@@ -110,7 +110,7 @@ def _diffuse_tile(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
-    LOOKS: tl.constexpr,
+    EXACT: tl.constexpr,
     HAS_FRESH: tl.constexpr,
 ):
     """One sample of one plan through all steps. Logits are in units of log 2.
@@ -125,7 +125,7 @@ def _diffuse_tile(
         left_over: (B, n), 1 where there is something to do still.
         STEPS: S.
         TILE, WATCH, BLOCK: neighbours that are weighed, that are bounded, and so many at once.
-        LOOKS: whether terms are looked at themselves where their bounds come too near.
+        EXACT: whether the watched ones' l_ij are looked at where a bound comes too near, or a better bound.
         ROWS, WIDTH: powers of two that hold the perturbations and a chunk.
     """
     program = tl.program_id(0).to(tl.int64)
@@ -195,17 +195,21 @@ def _diffuse_tile(
         others = unseen + 0.5 * sharpness * (reach + longest) * (reach + longest)
         bound = tl.max(watched + slope * (watched_norms * (reach - 0.5 * gain * watched_norms) + watched_highest), 0)
         closest = least - bound
-        if LOOKS and closest < cut * LOG2_E:
+        if closest < cut * LOG2_E:
             u = kept * first_u + tl.sum(mixture[:, None] * tile, 0) + drifted * centre + added
             closest = tl.full((), float("inf"), tl.float32)
             for first in range(TILE, TILE + WATCH, BLOCK):
                 i_w = first + tl.arange(0, BLOCK)
                 rows = _chunks_of(chunks, offsets, n_neighbours, first, size, BLOCK, WIDTH) - centre[None, :]
                 log_w_w = LOG2_E * tl.load(log_weights + i_w, mask=i_w < n_neighbours, other=-float("inf"))
-                towards = tl.sum(rows * (u[None, :] - 0.5 * gain * rows), 1)
-                shifts_w = tl.dot(rows, tl.trans(eps), input_precision="ieee")
-                below = largest - tl.max((log_w_w + slope * towards)[:, None] + slope * shifts_w, 0)
-                closest = tl.minimum(closest, tl.min(tl.where(is_perturbation, below, float("inf")), 0))
+                base_w = log_w_w + slope * tl.sum(rows * (u[None, :] - 0.5 * gain * rows), 1)
+                if EXACT:
+                    shifts_w = tl.dot(rows, tl.trans(eps), input_precision="ieee")
+                    below = largest - tl.max(base_w[:, None] + slope * shifts_w, 0)
+                    closest = tl.minimum(closest, tl.min(tl.where(is_perturbation, below, float("inf")), 0))
+                else:
+                    best = tl.load(highest + i_w, mask=i_w < n_neighbours, other=0.0)
+                    closest = tl.minimum(closest, least - tl.max(base_w + slope * best, 0))
         margin = tl.minimum(margin, tl.minimum(closest, least - others))
 
         mixed = tl.sum(inner * shares[None, :], 1)
@@ -248,7 +252,7 @@ def diffuse(
     left_over = torch.ones((n_plans, n_samples), dtype=torch.int32, device=noise.device)
     centres = torch.zeros_like(left_over)
     n_measured = n_samples  # at first all samples of a plan are measured from the same neighbour
-    for tile, watch, looks in TILES:
+    for tile, watch, exact in TILES:
         n_measurements = n_plans * n_samples // n_measured
         lengths, highest = (torch.empty((n_measurements, n_neighbours), device=noise.device) for _ in range(2))
         _measure[(n_measurements, triton.cdiv(n_neighbours, BLOCK))](
@@ -293,7 +297,7 @@ def diffuse(
             BLOCK=BLOCK,
             ROWS=rows,
             WIDTH=width,
-            LOOKS=looks,
+            EXACT=exact,
             HAS_FRESH=fresh is not None,
             num_warps=_warps(tile, max(rows, width)),  # pyright: ignore[reportCallIssue]
         )

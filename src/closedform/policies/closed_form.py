@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -220,19 +220,20 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             if explain:
                 made.rows[b, : len(rows)] = rows
 
+        n_threads = min(n_cores(), len(queries) // BATCH_PER_THREAD)
+        jobs: list[Callable[[], None]]
         if isinstance(store, LargeStore):
-            with kernels.announced(plan_batch):
-                for b in range(len(queries)):
-                    run_approximately(store, b)
+            jobs = [partial(run_approximately, store, b) for b in range(len(queries))]
         else:
-            n_threads = min(n_cores(), len(queries) // BATCH_PER_THREAD)
-            if n_threads < 2 or not plan_batch.overloads:  # compiling in several threads at once only takes longer
-                with kernels.announced(plan_batch):
-                    run_exactly(slice(None))
-            else:
-                bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
-                with ThreadPoolExecutor(n_threads) as pool:
-                    list(pool.map(run_exactly, [slice(a, b) for a, b in pairwise(bounds)]))
+            bounds = np.linspace(0, len(queries), max(n_threads, 1) + 1).astype(int)
+            jobs = [partial(run_exactly, slice(a, b)) for a, b in pairwise(bounds)]
+        if n_threads < 2 or not plan_batch.overloads:  # compiling in several threads at once would only take longer
+            with kernels.announced(plan_batch):
+                for job in jobs:
+                    job()
+        else:
+            with ThreadPoolExecutor(n_threads) as pool:
+                list(pool.map(lambda job: job(), jobs))
         return made
 
     def batch_planner(self, device: str = "cuda") -> BatchPlanner:
