@@ -17,7 +17,7 @@ from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.kernels import diffuse as diffusion
 from closedform.kernels import plan as fused
 from closedform.kernels.carry import carry_chunk, choose_carry
-from closedform.kernels.search import all_distances, metric_distances, smallest_rows
+from closedform.kernels.search import metric_distances, nearest_rows
 from closedform.policies.closed_form import HEADROOM
 from timing import median_seconds
 
@@ -104,9 +104,8 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
     columns, query, k = call["columns"], call["queries"][0], call["k"]
     shape = call["factor"], call["regularization"], call["shrinkage"]
     distances, rows, squared = np.empty(call["n_rows"]), np.empty(call["n_rows"] + 1, np.int64), np.empty(k)
-    all_distances(columns, query, distances)
-    smallest_rows(distances, k, rows)
-    near = rows[:k]
+    nearest_rows(columns, call["n_rows"], query, k, distances, rows)
+    near = rows[:k].copy()
     metric_distances(columns, query, near, *shape, squared)
     log_weights = -call["precision"] * (squared - squared.min())
     perturbations, steps = call["perturbations"][0], call["steps"]
@@ -160,8 +159,7 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
     parts = {
         "plan": lambda: policy.plan(window, seed=seed),
         "compiled": lambda: fused.plan_batch(*call.values()),
-        "search": lambda: all_distances(columns, query, distances),
-        "selection": lambda: smallest_rows(distances, k, rows),
+        "search": lambda: nearest_rows(columns, call["n_rows"], query, k, distances, rows),
         "metric": lambda: metric_distances(columns, query, near, *shape, squared),
         "carry": carry_over,
         "diffusion": diffuse,
@@ -196,7 +194,7 @@ def measure_parts(policy: ClosedFormPolicy, windows: np.ndarray, rounds: int) ->
     means = {name: float(np.mean(seconds)) for name, seconds in plan_parts.items()}
     inside = {DIFFUSION_PARTS[name]: float(np.mean(seconds)) for name, seconds in diffusion_parts.items()}
     inside["everything else"] = means["diffusion"] - sum(inside.values())
-    named = {name: means[name] for name in ("search", "selection", "metric", "carry", "diffusion")}
+    named = {name: means[name] for name in ("search", "metric", "carry", "diffusion")}
     outside = {"Python": means["plan"] - means["compiled"], **named}
     outside["everything else"] = means["compiled"] - sum(named.values())
     return {

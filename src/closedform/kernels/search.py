@@ -8,8 +8,9 @@ import numpy as np
 
 from closedform.kernels.jit import jit
 
-BLOCK = 1024  # rows whose distances stay in the first-level cache while the columns stream past
-SAMPLE = 512  # distances that tell roughly how far the k-th neighbour is
+BLOCK = 256  # rows whose distances stay in the first-level cache while the columns stream past
+COLUMNS = 8  # after which it is asked whether to go on
+SAMPLE, RUN = 512, 8  # distances that tell roughly how far the k-th neighbour is, so many of them in a row
 
 
 @jit()
@@ -21,16 +22,45 @@ def add_squared_differences(column, coordinate, total):
 
 
 @jit()
-def all_distances(columns, query, distances):
-    """Squared Euclidean distances from the query to every row. (D, >= n), (D,) -> (n,)."""
-    n = distances.size
+def distances_within(columns, query, within, distances):
+    """Squared Euclidean distances from the query to every row. (D, >= n), (D,) -> (n,).
+
+    Sums only grow: a block of rows that are all beyond `within` after some columns is not summed further, and is
+    infinitely far. Neighbours in time lie in the same block, so that most of a large set is left early.
+    """
+    n, width = distances.size, columns.shape[0]
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
         block = distances[start:stop]
         for i in range(block.size):
             block[i] = 0.0
-        for d in range(columns.shape[0]):
+        for d in range(width):
+            if d > 0 and d % COLUMNS == 0 and smallest(block) > within:
+                for i in range(block.size):
+                    block[i] = np.inf
+                break
             add_squared_differences(columns[d, start:stop], query[d], block)
+
+
+@jit(reorder=True)
+def smallest(values):
+    """The smallest of some numbers."""
+    least = np.inf
+    for i in range(values.size):
+        least = min(least, values[i])
+    return least
+
+
+@jit()
+def sampled_distances(columns, n, query):
+    """Squared distances to rows spread over all of them, a few in a row since memory is read in lines."""
+    n_runs = SAMPLE // RUN
+    sample = np.zeros(SAMPLE)
+    for r in range(n_runs):
+        start = (n - RUN) * r // (n_runs - 1)
+        for d in range(columns.shape[0]):
+            add_squared_differences(columns[d, start : start + RUN], query[d], sample[r * RUN : (r + 1) * RUN])
+    return sample
 
 
 @jit()
@@ -60,31 +90,8 @@ def kth_smallest(values, k):
 
 
 @jit()
-def smallest_rows(distances, k, rows):
-    """Writes the rows of the k smallest distances in ascending order of row; of equal distances the earlier rows.
-
-    A sample tells a distance within which slightly more than k rows lie; only those are looked at closely.
-    `rows` needs room for one more than there are distances.
-    """
-    n = distances.size
-    if k >= n:
-        for i in range(n):
-            rows[i] = i
-        return n
-    size = min(n, SAMPLE)
-    sample = np.empty(size)
-    for i in range(size):
-        sample[i] = distances[i * (n // size)]
-    share = k / n
-    rank = int(size * share + 3.0 * math.sqrt(size * share * (1.0 - share))) + 4
-    count = 0
-    while count < k:
-        within = kth_smallest(sample, rank) if rank < size else np.inf
-        rank *= 2
-        count = 0
-        for i in range(n):
-            rows[count] = i
-            count += distances[i] <= within
+def keep_smallest(distances, k, rows, count):
+    """Keeps of the first `count` rows, which ascend, those of the k smallest distances; of equal ones the earlier."""
     close = np.empty(count)
     for i in range(count):
         close[i] = distances[rows[i]]
@@ -102,6 +109,32 @@ def smallest_rows(distances, k, rows):
             rows[kept] = rows[i]
             kept += 1
             at_limit -= 1
+
+
+@jit()
+def nearest_rows(columns, n, query, k, distances, rows):
+    """Writes the k nearest of the first n rows in ascending order; of equal distances the earlier rows.
+
+    A sample tells a distance within which slightly more than k rows lie; only those are looked at closely. `distances`
+    is (n,), and `rows` needs room for one more. Returns how many there are.
+    """
+    if k >= n:
+        for i in range(n):
+            rows[i] = i
+        return n
+    sample = sampled_distances(columns, n, query) if n >= SAMPLE else np.empty(0)
+    share = k / n
+    rank = int(sample.size * share + 6.0 * math.sqrt(sample.size * share * (1.0 - share))) + 4
+    count = 0
+    while count < k:
+        within = kth_smallest(sample, rank) if rank < sample.size else np.inf
+        rank *= 2
+        distances_within(columns, query, within, distances)
+        count = 0
+        for i in range(n):
+            rows[count] = i
+            count += distances[i] <= within
+    keep_smallest(distances, k, rows, count)
     return k
 
 
@@ -191,10 +224,8 @@ def metric_distances(columns, query, rows, factor, regularization, shrinkage, sq
 @jit()
 def retrieve(columns, n, query, k, factor, regularization, shrinkage):
     """The k nearest of the first n columns, ascending, and their squared distances in the metric."""
-    distances = np.empty(n)
-    all_distances(columns, query, distances)
     rows = np.empty(n + 1, np.int64)
-    k = smallest_rows(distances, k, rows)
+    k = nearest_rows(columns, n, query, k, np.empty(n), rows)
     squared = np.empty(k)
     metric_distances(columns, query, rows[:k], factor, regularization, shrinkage, squared)
     return rows[:k], squared
