@@ -51,9 +51,10 @@ def compare(baseline: dict[str, Any], fresh: dict[str, Any]) -> list[Comparison]
 
 def ratios_of(results: dict[str, Any]) -> dict[str, float]:
     """The ratios of all sections of a run."""
+    sections = results.get("sections", {"gpu": results})
     return {
         f"{section}: {name}": ratio
-        for section, facts in results["sections"].items()
+        for section, facts in sections.items()
         for name, ratio in facts.get("ratios", {}).items()
     }
 
@@ -69,8 +70,8 @@ def quick_run() -> dict[str, Any]:
 def main() -> None:
     """Prints all ratios, and fails with a line for each that got worse by more than the tolerance."""
     parser = argparse.ArgumentParser(description="Compares the ratios of a quick run with committed ones.")
-    parser.add_argument("--baseline", type=Path, default=BASELINE, help="cpu.json to compare with")
-    parser.add_argument("--fresh", type=Path, help="cpu.json of a run that was made already")
+    parser.add_argument("--baseline", type=Path, default=BASELINE, help="cpu.json or gpu.json to compare with")
+    parser.add_argument("--fresh", type=Path, help="the same of a run that was made already")
     arguments = parser.parse_args()
     baseline = json.loads(arguments.baseline.read_text(encoding="utf-8"))
     fresh = json.loads(arguments.fresh.read_text(encoding="utf-8")) if arguments.fresh else quick_run()

@@ -8,6 +8,7 @@ from closedform import ClosedFormPolicy, Demos
 from closedform.errors import ConfigError, DataError
 from closedform.kernels import torch_plan, triton_diffuse
 from closedform.kernels.triton_metric import local_squared_distances
+from closedform.policies import batch_planner
 from closedform.policies.batch_planner import Numbers
 from closedform.retrieval.penalty import Penalty
 from tests.conftest import planar_demos, random_demos
@@ -134,3 +135,26 @@ def test_the_fused_metric(width, shrinkage):
     expected = torch_plan.squared_distances(planner._store, queries, rows, 1e-3, shrinkage)
     found = local_squared_distances(planner._store.features, queries, rows, width, 1e-3, shrinkage)
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-3)
+
+
+@pytest.mark.parametrize("n_neighbors", [60, 2000])
+def test_the_fused_metric_where_all_rows_are_neighbours(n_neighbors):
+    rng = np.random.default_rng(7)
+    policy = ClosedFormPolicy(random_demos(rng, 3, 20, 3, 2), n_action_steps=3)
+    planner = policy.batch_planner("cpu")
+    queries = planner.queries(rng.normal(size=(4, 1, 3)))
+    rows = torch_plan.nearest_rows(planner._store, queries, n_neighbors)
+    assert rows.is_contiguous() and rows.shape == (4, 60)
+    expected = torch_plan.squared_distances(planner._store, queries, rows, 1e-3, 0.2)
+    found = local_squared_distances(planner._store.features, queries, rows, 3, 1e-3, 0.2)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-3)
+
+
+def test_many_plans_are_made_a_part_at_a_time(monkeypatch):
+    rng = np.random.default_rng(8)
+    policy = ClosedFormPolicy(random_demos(rng, 3, 20, 3, 2), n_action_steps=3, n_diffusion_steps=5, tau=0.0)
+    planner = policy.batch_planner("cpu")
+    observations = rng.normal(size=(7, 3))
+    monkeypatch.setattr(batch_planner, "LOGITS_AT_ONCE", 2 * 60 * 32)
+    assert planner._unfused_at_once(1) == 2
+    assert planner.sample(observations, seed=0).shape == (7, 1, 3, 2)

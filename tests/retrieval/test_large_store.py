@@ -1,5 +1,6 @@
 """A large store reads like a small one, finds what it is asked to find, and opens from a file without reading it."""
 
+import json
 import pickle
 import shutil
 from dataclasses import replace
@@ -18,6 +19,8 @@ from closedform import (
     NearestNeighborPolicy,
     load_policy,
 )
+from closedform.analysis.explain import explain
+from closedform.analysis.familiarity import measure_familiarity
 from closedform.policies.saving import verify
 from closedform.retrieval import large_store
 from closedform.retrieval.large_store import LargeStore
@@ -208,13 +211,83 @@ def test_damaged_files_are_refused_in_one_line(tmp_path, name, damage):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
     else:
         shutil.copy(tmp_path / "other" / name, path)
-    if (name, damage) == ("index.faiss", "other"):
-        load_policy(tmp_path / "saved")  # fewer rows are indexed; the others are searched exactly
-        return
     with pytest.raises(ClosedFormError) as error:
         load_policy(tmp_path / "saved")
     assert name in str(error.value) or "expected" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_query_finds_k_rows_also_where_lists_are_empty(both_ways):
+    """Three observations that repeat fill three lists of many."""
+    places = np.eye(3)
+    rng = np.random.default_rng(11)
+    demos = Demos([(places[rng.integers(3, size=300)], rng.normal(size=(300, 2))) for _ in range(8)])
+    for policy_class in (ClosedFormPolicy, NearestNeighborPolicy):
+        policy = policy_class(demos, index="faiss", n_action_steps=4, n_neighbors=500)
+        for observation in (np.full(3, 0.5), np.full(3, 10.0), places[0]):
+            assert np.isfinite(policy.plan(observation, seed=0).actions).all()
+            query = policy._store.features_of(observation[None, None])[0]
+            assert len(policy._store.index.query(query, 500)) == 500
+    with pytest.raises(ClosedFormError, match="cannot be compared with the demonstrations"):
+        policy.plan(np.full(3, 1e30))
+
+
+def test_a_thousand_episodes_without_a_window_are_passed_over():
+    rng = np.random.default_rng(12)
+    lengths = [*[3] * 1000, 40, 40]
+    demos = Demos([(rng.normal(size=(n, 2)), rng.normal(size=(n, 2))) for n in lengths])
+    policy = ClosedFormPolicy(demos, index="faiss", padding=False, n_action_steps=6)
+    assert policy.n_windows == 70 and set(policy.plan(np.zeros(2), seed=0).episodes) <= {1000, 1001}
+
+
+def test_an_added_episode_gets_the_precision_of_the_others(tmp_path):
+    rng = np.random.default_rng(13)
+    episodes = [(rng.normal(size=(40, 3)).astype(np.float32), rng.normal(size=(40, 2)).astype(np.float32))] * 3
+    policy = ClosedFormPolicy(episodes, index="faiss", n_action_steps=4)
+    policy.add((333 + rng.normal(size=(40, 3)), rng.normal(size=(40, 2))))
+    assert policy.episodes[3].observations.dtype == np.float32
+    policy.save(tmp_path / "saved")
+    opened = ClosedFormPolicy.load(tmp_path / "saved")
+    assert opened.episodes[0].observations.dtype == np.float32
+    observation = np.full(3, 333.0)
+    np.testing.assert_array_equal(opened.plan(observation, seed=0).actions, policy.plan(observation, seed=0).actions)
+
+
+def test_another_process_does_not_open_a_folder_that_was_replaced(tmp_path):
+    demos = random_demos(np.random.default_rng(14), 5, 40, 3, 2)
+    ClosedFormPolicy(demos, index="faiss", n_action_steps=4).save(tmp_path / "saved")
+    content = pickle.dumps(load_policy(tmp_path / "saved"))
+    pickle.loads(content)
+    ClosedFormPolicy(demos[1:], index="faiss", n_action_steps=4).save(tmp_path / "saved")
+    with pytest.raises(ClosedFormError, match="it was replaced"):
+        pickle.loads(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"index": {"n_indexed": 160, "recall": {}}}, "config.json: expected what was measured of the index"),
+        ({"parameters": {"n_obs_steps": 2}}, "summary.safetensors: expected scales of 6 features"),
+    ],
+)
+def test_a_changed_configuration_is_refused_in_one_line(tmp_path, change, found):
+    demos = random_demos(np.random.default_rng(15), 4, 40, 3, 2)
+    ClosedFormPolicy(demos, index="faiss", n_action_steps=4).save(tmp_path / "saved")
+    path = tmp_path / "saved" / "config.json"
+    config = json.loads(path.read_text())
+    for name, values in change.items():
+        config[name] = {**config[name], **values}
+    path.write_text(json.dumps(config))
+    with pytest.raises(ClosedFormError, match=found):
+        load_policy(tmp_path / "saved")
+
+
+def test_explanations_and_edits_work_as_with_exact_search():
+    demos = planar_demos(np.random.default_rng(16), n_episodes=8)
+    policy = ClosedFormPolicy(demos, index="faiss", n_action_steps=4, n_neighbors=50)
+    familiarity = measure_familiarity(policy, 0.05)
+    explanation = explain(policy, demos[0].observations[3], familiarity, seed=0)
+    assert explanation.to_json()["demonstrations"] and np.isfinite(familiarity.threshold)
 
 
 def test_changed_numbers_are_found_by_verifying(tmp_path):

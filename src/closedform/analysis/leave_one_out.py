@@ -68,7 +68,7 @@ def leave_one_out(
         steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))
         rest = store.leave_out(int(index))
         windows = windows_at(policy, index, steps)
-        made = policy._generate(rest, windows, n_samples, np.random.default_rng(seed), Penalty.none(), explain=True)
+        made = policy._measured(rest, windows, n_samples, np.random.default_rng(seed), Penalty.none(), explain=True)
         chunks = policy._to_robot(rest, windows, made)[:, :, :horizon]
         differences = np.full((*chunks.shape[:3], store.spec.encoding.width), np.nan)
         for i, step in enumerate(steps):

@@ -53,7 +53,8 @@ class Fit(Reading, Choosing):
         """Builds and saves the policy."""
         demos = self.read(self.demos)
         start = time.perf_counter()
-        policy = self.make(demos)
+        with progress_bar() as say:
+            policy = make_policy(self.policy, demos, self.settings, progress=say)
         took = 1e3 * (time.perf_counter() - start)
         policy.save(self.output)
         print(f"{policy} made in {took:.0f} ms: {self.output}")
@@ -74,12 +75,14 @@ class Index(Reading, Choosing):
 
     def run(self) -> None:
         """Builds, measures recall against exact search, saves."""
+        given = [name for name in ("index", "recall") for setting in self.settings if setting.startswith(f"{name}=")]
+        if given:
+            raise ConfigError(f"--set: expected no {given[0]}, which this command sets (--recall), found one")
         demos = self.read(self.demos)
-        settings = (*self.settings, "index=faiss", f"recall={self.recall}")
         with progress_bar() as say:
+            settings = (*self.settings, "index=faiss", f"recall={self.recall}")
             policy = make_policy(self.policy, demos, settings, progress=say)
-        if not isinstance(policy, DemonstrationPolicy):
-            raise ConfigError(f"--policy: expected one that is made of demonstrations, found {self.policy!r}")
+        assert isinstance(policy, DemonstrationPolicy)  # it is made of demonstrations
         recall = policy.index_recall
         assert recall is not None
         policy.save(self.output)
@@ -91,8 +94,8 @@ class Index(Reading, Choosing):
             f"recall {recall.weighty:.3f} of the neighbours that carry weight (asked for {recall.target}), "
             f"{recall.all:.3f} of all, on {recall.n_queries} windows whose own episode was left out: {self.output}"
         )
-        if recall.weighty < recall.target:
-            print("searching all lists finds no more: rows are compared in 8 bits a number")
+        if recall.n_probes == recall.n_lists:
+            print("that is all lists, so that exact search would be as fast: are there many equal observations?")
 
 
 @dataclass(frozen=True, kw_only=True)

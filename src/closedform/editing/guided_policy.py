@@ -78,7 +78,7 @@ class GuidedPolicy(EditedPolicy):
 def _features(policy: ClosedFormPolicy, near: Neighbourhood, like: ClosedFormPolicy) -> np.ndarray:
     """The features (k, D_z) of a policy's neighbours, in the units of another."""
     own, other = policy._store, like._store
-    features = own.index.columns[:, near.rows].T
+    features = own.index.rows()[near.rows]
     if all(np.array_equal(getattr(own, name), getattr(other, name)) for name in ("feature_scale", "feature_offset")):
         return features  # to the last bit
     return (features / own.feature_scale + own.feature_offset - other.feature_offset) * other.feature_scale

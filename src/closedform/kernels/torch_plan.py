@@ -73,7 +73,7 @@ class DeviceStore:
 def nearest_rows(store: DeviceStore, queries: Tensor, k: int) -> Tensor:
     """The k nearest rows in the Euclidean metric, in any order. (B, D_z) -> (B, k)."""
     if k >= len(store.features):
-        return torch.arange(len(store.features), device=queries.device).expand(len(queries), -1)
+        return torch.arange(len(store.features), device=queries.device).repeat(len(queries), 1)
     closeness = torch.addmm(-store.half_norms, queries, store.features.T)
     return torch.topk(closeness, k, sorted=False).indices
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from closedform.policies.closed_form import ClosedFormPolicy
 
 DISTANCES_AT_ONCE = 2**29  # numbers in the largest matrix, 2 GiB
-SAMPLES_AT_ONCE = 2**16
+SAMPLES_AT_ONCE, LOGITS_AT_ONCE = 2**16, 2**27
 N_KEPT = 64 + 1024 + 1  # neighbours that the fused kernel sees, and one to bound the rest
 REDONE_AT_ONCE = 32  # plans that all neighbours are weighed for
 N_GRAPHS = 12  # of shapes of batches
@@ -32,7 +33,8 @@ class BatchPlanner:
 
     Plans are those of the policy in float32: search, metric, frames and candidates in torch, and all diffusion steps of
     a sample in one fused kernel. Between the observations going in and the chunks coming out nothing returns to the
-    host. On a GPU the work for each shape of batch is captured once as a graph and replayed after that.
+    host but which samples are left over, if any. On a GPU the work for each shape of batch is captured once as a graph
+    and replayed after that. Threads that share a planner wait for each other.
 
         planner = policy.batch_planner("cuda")
         chunks = planner.sample(observations, n_samples=8)
@@ -59,6 +61,7 @@ class BatchPlanner:
         self.policy, self._host = policy, policy._store
         self._store, self._centre = _on_device(policy, self._host, self._tensor)
         self._steps = self._tensor(policy._steps)
+        self._lock = threading.Lock()
         self._graphs: dict[tuple[str, int, int], Callable[..., Any]] = {}
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
@@ -73,8 +76,10 @@ class BatchPlanner:
         windows = self.policy._sampling_windows(observations, n_samples)
         queries = self.queries(windows)
         rng = torch.Generator(self.device).manual_seed(int(generator(seed).integers(2**63)))
-        at_once = max(1, min(DISTANCES_AT_ONCE // len(self._host), SAMPLES_AT_ONCE // int(n_samples)))
-        parts = [self.chunks(some, int(n_samples), rng) for some in queries.split(at_once)]
+        at_once = min(DISTANCES_AT_ONCE // len(self._host), SAMPLES_AT_ONCE // int(n_samples))
+        if self.device.type != "cuda":
+            at_once = min(at_once, self._unfused_at_once(int(n_samples)))
+        parts = [self.chunks(some, int(n_samples), rng) for some in queries.split(max(1, at_once))]
         chunks, carries, distances = (np.concatenate([part[i].cpu().numpy() for part in parts]) for i in range(3))
         none = np.empty((len(chunks), 0), np.int64)
         generated = Generated(chunks.astype(np.float64), carries, distances, none, none[..., None], none, none)
@@ -88,8 +93,9 @@ class BatchPlanner:
         self, queries: torch.Tensor, n_samples: int, rng: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Normalised chunks (B, n, D), how they are carried over, and distances, on the device."""
-        near, chunks = self.plan(queries, self.draw(len(queries), n_samples, rng))
-        return chunks.clone(), near.carries.clone(), near.distances.clone()
+        with self._lock:
+            near, chunks = self.plan(queries, self.draw(len(queries), n_samples, rng))
+            return chunks.clone(), near.carries.clone(), near.distances.clone()
 
     def plan(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor]:
         """The neighbours of queries, and chunks (B, n, D) made with random numbers; the next call overwrites both."""
@@ -100,11 +106,16 @@ class BatchPlanner:
         near, chunks, left_over = self._replay(self._fused, queries, numbers)
         again = left_over.any(1).nonzero()[:, 0]  # more neighbours matter than the fused kernel holds
         if len(again):
-            for some in again.split(REDONE_AT_ONCE):
-                padded = torch.cat([some, some[:1].expand(REDONE_AT_ONCE - len(some))])
+            at_once = min(REDONE_AT_ONCE, self._unfused_at_once(numbers.noise.shape[1]))
+            for some in again.split(at_once):
+                padded = torch.cat([some, some[:1].expand(at_once - len(some))])
                 redone = self._replay(self._unfused, queries[padded], numbers.of(padded))
                 chunks[some] = redone[1][: len(some)]
         return near, chunks
+
+    def _unfused_at_once(self, n_samples: int) -> int:
+        """Plans whose logits, of all samples, perturbations and neighbours, are held at once."""
+        return max(1, LOGITS_AT_ONCE // (n_samples * self.policy.config.n_perturbations * self._k))
 
     def _fused(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor, torch.Tensor]:
         near = self.neighbours(queries)
@@ -192,12 +203,15 @@ class BatchPlanner:
 
     def _replay(self, plan: Callable[..., Any], queries: torch.Tensor, numbers: Numbers) -> Any:
         """What a method plans; its work for batches of this shape is captured at the first call."""
+        import torch
+
         key = plan.__name__, len(queries), numbers.noise.shape[1]
-        graph = self._graphs.pop(key, None) or _capture(plan, queries.clone(), numbers.clone())
-        self._graphs[key] = graph  # the last used is the last
-        if len(self._graphs) > N_GRAPHS:
-            del self._graphs[next(iter(self._graphs))]
-        return graph(queries, numbers)
+        with torch.cuda.device(self.device):
+            graph = self._graphs.pop(key, None) or _capture(plan, queries.clone(), numbers.clone())
+            self._graphs[key] = graph  # the last used is the last
+            if len(self._graphs) > N_GRAPHS:
+                del self._graphs[next(iter(self._graphs))]
+            return graph(queries, numbers)
 
 
 def _capture(plan: Callable[..., Any], queries: torch.Tensor, numbers: Numbers) -> Callable[..., Any]:

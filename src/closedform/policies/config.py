@@ -49,7 +49,7 @@ class PolicyConfig:
     goal_weight: float = 0.3
     """How much demonstrations are preferred that still make the motion needed to end where they end; 0 is the paper."""
     index: str = "auto"
-    """Nearest-neighbour search: exact, faiss (approximate, extra `ann`), or auto for the faster one at that size."""
+    """Search: exact, faiss (approximate, extra `ann`), or auto for what is faster at the size that it is made with."""
     recall: float = 0.95
     """Share of the neighbours that carry weight which an approximate search has to find."""
 

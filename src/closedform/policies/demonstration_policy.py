@@ -364,7 +364,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         return actions
 
     def save(self, folder: Any) -> None:
-        """Writes the policy to a folder, config.json and policy.safetensors; see `load`."""
+        """Writes the policy to a folder: config.json, policy.safetensors, and the index of a large one; see `load`."""
         from closedform.policies.saving import save_policy
 
         save_policy(self, folder)

@@ -9,7 +9,7 @@ from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
 HALF_LIFE = 20  # plans after which half of what is remembered has faded
-FORGOTTEN = 1e-12  # what is left of it after 800 plans
+FORGOTTEN = 1e-6  # what is left of it after 400 plans
 
 
 class LoopMemory:
@@ -55,9 +55,8 @@ class LoopMemory:
         self._follow(store)
         episodes = np.searchsorted(store.episode_ids, plan.episodes)
         first_row = (np.cumsum(store.counts) - store.counts)[episodes]
-        first_step = 0 if store.spec.padding else store.spec.n_obs_steps - 1
         offsets = np.arange(-self._spread, self._spread + 1)
-        windows = plan.steps[:, None] - first_step + offsets
+        windows = plan.steps[:, None] - store.spec.first_step + offsets
         share = (1 - np.abs(offsets) / (self._spread + 1)) * plan.weights[:, None]
         inside = (windows >= 0) & (windows < store.counts[episodes][:, None])
         rows = np.concatenate([self._rows, (first_row[:, None] + windows)[inside]])
@@ -76,5 +75,4 @@ class LoopMemory:
         episodes = np.minimum(np.searchsorted(store.episode_ids, ids), len(store.episode_ids) - 1)
         kept = store.episode_ids[episodes] == ids
         first = (np.cumsum(store.counts) - store.counts)[episodes]
-        first_step = 0 if store.spec.padding else store.spec.n_obs_steps - 1
-        self._rows, self._used = (first + steps - first_step)[kept], self._used[kept]
+        self._rows, self._used = (first + steps - store.spec.first_step)[kept], self._used[kept]

@@ -69,13 +69,13 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
         "crc32": crc32(arrays.values()),
     }
 
-    if large is None and len(store) > EXACT_UP_TO:  # it grew, and goes on as it is
+    if large is None and len(store) > EXACT_UP_TO:  # it goes on as it is, and plans the same bits
         config["parameters"]["index"] = "exact"
 
     def write(new: Path) -> None:
         save_file(arrays, new / "policy.safetensors")
         if large is not None:
-            config["index"] = large.write(new)
+            config["index"] = large.write(new, config["crc32"])
         (new / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     write_folder(folder, write)

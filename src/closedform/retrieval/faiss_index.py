@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from closedform.errors import LoadError, MissingExtraError
+from closedform.errors import DataError, LoadError, MissingExtraError
 from closedform.retrieval.index import ExactIndex
 
 BLOCK = 100_000  # rows whose features are computed at once
@@ -45,9 +45,9 @@ class Recall:
 class FaissIndex:
     """An inverted file of faiss: rows in lists around the nearest of many centres, of which a query visits a few.
 
-    Rows are compared in 8 bits a number. An index of hierarchical navigable small worlds (HNSW) was tried too: with
-    thousands of neighbours to find it is slower at every size, and takes ten times as long to build. The file never
-    changes; rows added later are searched exactly, and so they are found by the next query.
+    Rows are compared in 8 bits a number. With thousands of neighbours to find, hierarchical navigable small worlds
+    (HNSW) are slower to search and to build (`make bench`, "more demonstrations"). The file never changes; rows added
+    later are searched exactly, and so they are found by the next query.
 
     Args:
         features: (n, D), an array, or one that is computed.
@@ -129,14 +129,14 @@ class FaissIndex:
         return cls(features, index, recall, ExactIndex(np.empty((0, width))))
 
     @classmethod
-    def read(cls, path: Path, features: Any, recall: Recall) -> FaissIndex:
-        """Opens an index that `write` wrote; its lists stay on the disk until they are visited."""
+    def read(cls, path: Path, features: Any, recall: Recall, n_indexed: int) -> FaissIndex:
+        """Opens an index of `n_indexed` rows that `write` wrote; its lists stay on disk until they are visited."""
         index = _open(path)
         width = features[:1].shape[1]
-        if index.d != width or index.ntotal > len(features) or not 1 <= recall.n_probes <= max(recall.n_lists, 1):
+        if (index.d, index.ntotal, index.nlist) != (width, n_indexed, recall.n_lists) or n_indexed > len(features):
             raise LoadError(
-                f"{path}: expected an index of at most {len(features)} rows of {width} numbers, found {index.ntotal} "
-                f"of {index.d}; build it again"
+                f"{path}: expected an index of {n_indexed} rows of {width} numbers in {recall.n_lists} lists, found "
+                f"{index.ntotal} of {index.d} in {index.nlist}; build it again"
             )
         return cls(features, index, recall, ExactIndex(features[index.ntotal :]), path=path)
 
@@ -144,15 +144,23 @@ class FaissIndex:
         """Writes the inverted file; rows added since are found again in the demonstrations."""
         import_faiss().write_index(self._faiss, str(path))
 
+    @property
+    def n_indexed(self) -> int:
+        """How many rows are in the inverted file."""
+        return self._faiss.ntotal
+
     def __len__(self) -> int:
         return self._faiss.ntotal + len(self._added)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_faiss": None if self._path else import_faiss().serialize_index(self._faiss)}
+        saved = None if self._path else import_faiss().serialize_index(self._faiss)
+        return {**self.__dict__, "_faiss": saved, "n_indexed": self._faiss.ntotal}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        path = state["_path"]
+        path, n_indexed = state["_path"], state.pop("n_indexed")
         index = _open(path) if path else import_faiss().deserialize_index(state["_faiss"])
+        if index.ntotal != n_indexed:
+            raise LoadError(f"{path}: expected an index of {n_indexed} rows, found {index.ntotal}; it was replaced")
         self.__dict__.update(state, _faiss=index)
 
     def rows(self) -> Any:
@@ -168,10 +176,23 @@ class FaissIndex:
         return FaissIndex(self._features, self._faiss, self.recall, self._added, (first, end), self._path)
 
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
-        """The rows found near the query, at most k, in ascending order."""
+        """The rows found near the query, k if there are as many, in ascending order."""
+        n_probes, n_shown = self.recall.n_probes, len(self) - (self._hidden[1] - self._hidden[0])
+        rows = self._search(query, k, n_probes)
+        while len(rows) < min(k, n_shown) and n_probes < self.recall.n_lists:  # where lists are short or empty
+            n_probes *= 2
+            rows = self._search(query, k, n_probes)
+        if not len(rows):
+            raise DataError(
+                "an observation cannot be compared with the demonstrations: its distance to them is not finite; is it "
+                "in their units?"
+            )
+        return rows
+
+    def _search(self, query: np.ndarray, k: int, n_probes: int) -> np.ndarray:
         faiss, n = import_faiss(), self._faiss.ntotal
         first, end = self._hidden
-        parameters = faiss.SearchParametersIVF(nprobe=self.recall.n_probes)
+        parameters = faiss.SearchParametersIVF(nprobe=n_probes)
         distances, rows = self._faiss.search(_single(query[None]), min(k + end - first, n), params=parameters)
         distances, rows = distances[0], rows[0]
         if len(self._added):

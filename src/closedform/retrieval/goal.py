@@ -78,7 +78,7 @@ def find_goal(
     offset, scale = scaling
     before = len(offset) // n_obs_steps * (n_obs_steps - 1)
     columns = before + np.concatenate(blocks)
-    ended = np.array([np.isfinite(last).all() for last in last_observations])
+    ended: np.ndarray = np.isfinite(last_observations).all(axis=1)  # pyright: ignore[reportAssignmentType]
     last = np.repeat(last_observations[ended][:, None], n_obs_steps, axis=1)
     found = ((feature_map.lift(last) - offset) * scale)[:, columns]
     ends = np.zeros((len(ended), len(columns)))

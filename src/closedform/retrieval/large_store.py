@@ -6,7 +6,7 @@ import copyreg
 import importlib.util
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ class LargeStore(Store):
     Attributes:
         windows: the recorded steps.
         summary: of every episode.
-        opened: the folder that it was opened from, and the recall that was measured; None if it was built or changed.
+        opened: the folder that it was opened from, and the facts about it; None if it was built or changed.
     """
 
     windows: Windows
@@ -159,7 +159,8 @@ class LargeStore(Store):
             progress("reading", first / len(views))
             some = views[first : first + EPISODES_AT_ONCE]
             rows = np.arange(ends[first] - windows.counts[first], ends[first + len(some) - 1])
-            part = Summary.of(spec, some, windows.lifted(rows) if len(rows) else np.zeros((0, 1)))
+            lifted = windows.lifted(rows) if len(rows) else windows.lifted(np.zeros(1, np.int64))[:0]
+            part = Summary.of(spec, some, lifted)
             summary = part if summary is None else summary.append(part)
         assert summary is not None
         offset, scale = spec.feature_map.scaling(summary.feature_statistics)
@@ -256,7 +257,9 @@ class LargeStore(Store):
         )
 
     def add(self, episode: Episode, episode_id: int) -> LargeStore:
-        """The store with one more episode, whose rows are searched exactly."""
+        """The store with one more episode, whose rows are searched exactly; its numbers get the others' precision."""
+        kept = (self.windows.observations, episode.observations), (self.windows.actions, episode.actions)
+        episode = Episode(*(values.astype(recorded.parts[0].dtype) for recorded, values in kept))
         windows = self.windows.add(episode)
         rows = np.arange(len(self), len(windows))
         if not len(rows):
@@ -275,6 +278,7 @@ class LargeStore(Store):
             self.index.add(features[rows], features),
         )
         check_binary(grown, newest_only=not _widened(self, grown))
+        grown.goal  # noqa: B018 - now, and not while the next plan waits for it
         return grown
 
     def leave_out(self, index: int) -> LargeStore:
@@ -283,7 +287,7 @@ class LargeStore(Store):
         return replace(self, index=self.index.hiding(end - int(self.counts[index]), end), opened=None)
 
     def remove(self, episode_id: int, *, weigh: bool = True) -> LargeStore:
-        """The store without an episode; everything else is indexed again."""
+        """The store without an episode; everything else is indexed and weighed again."""
         keep = self.kept_without(episode_id)
         episodes = [episode for episode, kept in zip(self.episodes, keep, strict=True) if kept]
         return self.build(self.spec, episodes, self.episode_ids[keep])
@@ -300,38 +304,64 @@ class LargeStore(Store):
         """(E, D_o), not numbers for empty episodes."""
         return self.summary.last_observations
 
-    def write(self, folder: Path) -> dict[str, Any]:
-        """Writes index and summary beside the demonstrations; returns what else is needed to open them again."""
+    def write(self, folder: Path, identity: str) -> dict[str, Any]:
+        """Writes index and summary beside the demonstrations; returns what else is needed to open them again.
+
+        Args:
+            folder: where to.
+            identity: what tells these demonstrations from others.
+        """
         save_file(
             {
                 **self.summary.to_arrays(),
                 "feature_offset": self.feature_offset,
                 "feature_scale": self.feature_scale,
                 "entry_weights": self.entry_weights,
+                "identity": np.frombuffer(identity.encode(), np.uint8),
             },
             folder / "summary.safetensors",
         )
         self.index.write(folder / "index.faiss")
-        return {field.name: getattr(self.index.recall, field.name) for field in fields(Recall)}
+        return {"identity": identity, "n_indexed": self.index.n_indexed, "recall": asdict(self.index.recall)}
 
     @classmethod
-    def open(cls, spec: StoreSpec, folder: Path, recall: dict[str, Any]) -> LargeStore:
-        """Opens what `write` wrote beside the recorded steps in policy.safetensors, of which none is read yet."""
+    def open(cls, spec: StoreSpec, folder: Path, facts: dict[str, Any]) -> LargeStore:
+        """Opens what `write` wrote beside the recorded steps in policy.safetensors, of which none is read yet.
+
+        Args:
+            spec: what it was built with.
+            folder: where it was written to.
+            facts: what `write` returned.
+        """
         path = folder / "summary.safetensors"
         try:
             arrays = load_file(path)
             scaling = [arrays.pop(name) for name in ("feature_offset", "feature_scale", "entry_weights")]
-            summary, measured = Summary.from_arrays(arrays), Recall(**recall)
+            identity, summary = arrays.pop("identity").tobytes().decode(), Summary.from_arrays(arrays)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
+        try:
+            recall, n_indexed = Recall(**facts["recall"]), int(facts["n_indexed"])
+            if not (isinstance(recall.n_probes, int) and 1 <= recall.n_probes <= recall.n_lists):
+                raise ValueError(f"n_probes {recall.n_probes!r} of n_lists {recall.n_lists!r}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise LoadError(f"{folder / 'config.json'}: expected what was measured of the index, {error!r}") from error
+        if identity != facts.get("identity"):
+            raise LoadError(f"{folder}: expected the policy that was opened or saved, found another; it was replaced")
         steps = map_safetensors(folder / "policy.safetensors")
         lengths, episode_ids = np.array(steps["lengths"]), np.array(steps["episode_ids"])
         windows = Windows(spec, Recorded([steps["observations"]]), Recorded([steps["actions"]]), lengths)
         if len(summary.last_observations) != len(lengths) or len(summary.held) not in (0, len(windows)):
             raise LoadError(f"{path}: expected a summary of {len(lengths)} episodes, found another; build it again")
+        width = windows.lifted(np.zeros(1, np.int64)).shape[1]
+        if any(len(part) != width for part in scaling):
+            raise LoadError(
+                f"{path}: expected scales of {width} features, as the parameters in config.json call for, found "
+                f"{len(scaling[0])}"
+            )
         store = cls.assemble(spec, windows, windows.episode_views(), episode_ids, summary, *scaling)
-        index = FaissIndex.read(folder / "index.faiss", store.index.rows(), measured)
-        return replace(store, index=index, opened=(folder, recall))
+        index = FaissIndex.read(folder / "index.faiss", store.index.rows(), recall, n_indexed)
+        return replace(store, index=index, opened=(folder, facts))
 
     def __reduce__(self) -> Any:
         """Another process opens the same file, if there is one and nothing was added."""

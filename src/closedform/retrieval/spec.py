@@ -52,10 +52,14 @@ class StoreSpec:
         missing = 0 if self.padding else self.n_obs_steps + self.n_action_steps - 2
         return np.maximum(lengths - missing, 0)
 
+    @property
+    def first_step(self) -> int:
+        """The step at which the first window of an episode acts."""
+        return 0 if self.padding else self.n_obs_steps - 1
+
     def window_steps(self, length: int) -> np.ndarray:
         """The steps at which the windows of an episode act first."""
-        first = 0 if self.padding else self.n_obs_steps - 1
-        return first + np.arange(int(self.n_windows(np.array(length))))
+        return self.first_step + np.arange(int(self.n_windows(np.array(length))))
 
     @cached_property
     def encoding(self) -> Encoding:

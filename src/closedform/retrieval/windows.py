@@ -27,7 +27,11 @@ class Computed:
     def __getitem__(self, rows: Any) -> np.ndarray:
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(self._length))
-        return self._function(np.asarray(rows))
+        rows = np.asarray(rows)
+        if rows.dtype == bool:
+            rows = np.flatnonzero(rows)
+        rows = np.where(rows < 0, rows + self._length, rows)
+        return self._function(rows) if rows.ndim else self._function(rows[None])[0]
 
 
 class Recorded:
@@ -78,7 +82,6 @@ class Windows:
         self._spec = spec
         self.observations, self.actions = observations, actions
         self.lengths = lengths
-        self._first_step = 0 if spec.padding else spec.n_obs_steps - 1
         self.counts = spec.n_windows(lengths)
         self.padded_lengths = lengths + (spec.n_action_steps - 1) * (lengths > 0) * spec.padding
         self._begins = np.cumsum(lengths) - lengths
@@ -126,7 +129,7 @@ class Windows:
             locate(self._row_ends, rows, episodes)
         else:
             episodes = np.searchsorted(self._row_ends, rows, side="right")
-        return Located(episodes, rows - (self._row_ends - self.counts)[episodes] + self._first_step)
+        return Located(episodes, rows - (self._row_ends - self.counts)[episodes] + self._spec.first_step)
 
     def episodes(self, rows: np.ndarray) -> np.ndarray:
         """The episode of each row."""

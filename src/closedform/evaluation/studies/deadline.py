@@ -100,8 +100,8 @@ agent's plans for {N_PLANS} observations of the demonstrations, on a machine tha
 
 ![Score and steps against the deadline](deadline.png)
 
-Scores hardly depend on it. With bandwidths as narrow as these, one or a few demonstrations carry all weight from the
-first step on, so that the first estimate is nearly the last; diffusion earns its time where demonstrations disagree.
+With bandwidths as narrow as these, one or a few demonstrations carry all weight from the first step on, so that the
+first estimate is nearly the last; diffusion earns its time where demonstrations disagree.
 
 A deadline shorter than search and metric take is missed by that much: the plan then has the one step that it needs to
 be one. A plan is also late where the system takes the processor away after the last step.
