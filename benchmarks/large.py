@@ -241,9 +241,9 @@ def report(facts: dict[str, Any]) -> str:
             f"- Exact search is faster up to about {number(crossover)} windows."
             if crossover
             else "- Exact search is as fast or faster at every size that was tried.",
-            f"- At {COMPARED:,} windows an HNSW index is built in {number(worlds['build_s'])} s on one core and searched "
-            f"in {number(worlds['small_worlds_ms'])} ms, the lists in {number(worlds['lists_ms'])} ms: with k = 2000 it "
-            "is no alternative.",
+            f"- At {COMPARED:,} windows an HNSW index is built in {number(worlds['build_s'])} s on one core and is "
+            f"searched in {number(worlds['small_worlds_ms'])} ms, the lists in {number(worlds['lists_ms'])} ms: with "
+            "k = 2000 it is no alternative.",
             f"- At {n_most:,} windows a plan takes {number(found['p50_ms'])} ms, where the aim is "
             f"{number(targets['p50_ms'])}; the first plan comes after {number(found['first_plan_s'])} s, where the aim "
             f"is {number(targets['first_plan_s'])}; everything on disk is {most['memory_ratio']:.2f} times the raw "
