@@ -7,7 +7,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-reference lint bench bench-gpu bench-check paper clean
+.PHONY: demo test test-reference lint bench bench-gpu bench-check soak paper clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -26,6 +26,9 @@ lint: .venv/.dev
 
 bench: .venv/.bench  # everything on one core; writes docs/results/bench
 	$(BIN)/python benchmarks/cpu.py
+
+soak: .venv/.bench  # a million plans: does memory grow?
+	$(BIN)/python benchmarks/soak.py
 
 bench-gpu:  # PYTHON needs torch and jax that can use a GPU, triton, and the package's own dependencies
 	PYTHONPATH=src:benchmarks $(PYTHON) benchmarks/gpu.py

@@ -1,25 +1,22 @@
-"""Real-time behaviour: plans under load, plans with a deadline, and whether memory grows over a million plans."""
+"""Real-time behaviour: plans under load, plans with a deadline, and whether memory grows; `make soak` for longer."""
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import time
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+import soak
 from closedform import ClosedFormPolicy, load_demos
 from contenders import N_HELD_OUT
-from fresh import resident_mb
 from report import number, table
 from timing import fewer, quantiles
 
-N_PLANS, N_SOAKED = 10_000, 1_000_000
+N_PLANS, N_SOAKED = 10_000, 100_000
 DEADLINE_MS = 2.0
-SOAK = {"loop_memory": 1.0, "n_diffusion_steps": 10, "n_neighbors": 200}  # the same code with less to compute
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -36,12 +33,11 @@ def measure(quick: bool) -> dict[str, Any]:
     idle = {name: _latencies(agent, observations, n_plans) for name, agent in agents.items()}
     with Load() as load:
         loaded = {name: _latencies(agent, observations, n_plans) for name, agent in agents.items()}
-    soaked = ClosedFormPolicy(demos[:-N_HELD_OUT], "paper", **SOAK).agent(seed=0)
     return {
         "load": f"{load.n_processes} other processes, one busy on each core",
         "idle": idle,
         "loaded": loaded,
-        "growth": _growth(soaked, observations, N_SOAKED // 50 if quick else N_SOAKED),
+        "growth": soak.measure(fewer(N_SOAKED, quick)),
         "ratios": {},
     }
 
@@ -87,20 +83,6 @@ def _latencies(agent: Any, observations: np.ndarray, n_plans: int) -> dict[str, 
     return {**quantiles(times), "p99.9": 1e3 * float(np.quantile(times, 0.999)), "incomplete": incomplete, "late": late}
 
 
-def _growth(agent: Any, observations: np.ndarray, n_plans: int) -> dict[str, Any]:
-    """Resident memory and objects after a hundredth of the plans and after all of them."""
-    facts: dict[str, Any] = {"plans": n_plans, "parameters": SOAK}
-    start = time.perf_counter()
-    for i in tqdm(range(n_plans), desc="soak", leave=False):
-        agent.plan(observations[i % len(observations)])
-        if i + 1 in (n_plans // 100, n_plans):
-            gc.collect()
-            when = "early" if i + 1 < n_plans else "late"
-            facts |= {f"{when}_mb": resident_mb("VmRSS"), f"{when}_objects": len(gc.get_objects())}
-    facts["seconds"] = time.perf_counter() - start
-    return facts
-
-
 def report(facts: dict[str, Any]) -> str:
     """The section for people."""
     rows = []
@@ -126,6 +108,6 @@ def report(facts: dict[str, Any]) -> str:
             "",
             f"- {growth['plans']:,} plans of one agent: {number(growth['early_mb'])} MB after the first hundredth, "
             f"{number(growth['late_mb'])} MB after the last ({grown:+.2f} MB), {growth['early_objects']:,} and "
-            f"{growth['late_objects']:,} Python objects.",
+            f"{growth['late_objects']:,} Python objects. [A million](soak.md) of them: `make soak`.",
         ]
     )
