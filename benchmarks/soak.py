@@ -67,8 +67,8 @@ def report(results: dict[str, Any]) -> str:
         "",
         f"{results['plans']:,} plans of one agent on Push-T ({results['parameters']}), without a new episode.",
         "",
-        f"- Resident memory: {number(results['early_mb'])} MB after the first hundredth, {number(results['late_mb'])} MB "
-        f"after the last ({grown:+.2f} MB).",
+        f"- Resident memory: {number(results['early_mb'])} MB after the first hundredth, "
+        f"{number(results['late_mb'])} MB after the last ({grown:+.2f} MB).",
         f"- Python objects: {results['early_objects']:,} and {results['late_objects']:,}.",
     ]
     return "\n".join(lines) + "\n"
