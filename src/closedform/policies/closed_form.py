@@ -224,8 +224,10 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         jobs: list[Callable[[], None]]
         if isinstance(store, LargeStore):
             jobs = [partial(run_approximately, store, b) for b in range(len(queries))]
+        elif n_threads < 2:
+            jobs = [partial(run_exactly, slice(None))]
         else:
-            bounds = np.linspace(0, len(queries), max(n_threads, 1) + 1).astype(int)
+            bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
             jobs = [partial(run_exactly, slice(a, b)) for a, b in pairwise(bounds)]
         if n_threads < 2 or not plan_batch.overloads:  # compiling in several threads at once would only take longer
             with kernels.announced(plan_batch):

@@ -27,7 +27,7 @@ from closedform.retrieval.statistics import Statistics
 from closedform.retrieval.store import Near, Store, check_binary, held_in, turn_sums_of
 from closedform.retrieval.windows import Computed, Recorded, Windows
 
-EXACT_UP_TO = 150_000  # windows that are searched exactly by default; docs/results/bench/cpu.md has the crossover
+EXACT_UP_TO = 120_000  # windows that are searched exactly by default: the crossover in docs/results/bench/cpu.md
 EPISODES_AT_ONCE = 1000  # whose windows are looked at together
 N_JUDGES = 500  # episodes that say which entries of an observation matter
 N_GLOBAL = 100_000  # windows that tell the covariance of all
