@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +43,23 @@ def block(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
         f"one core ({cpu['machine']['processor']})",
         "",
         gpu["machine"]["gpu"],
-        "plans a second",
+        "plans a second, 4,096 at once",
     ]
     sizes = large["sizes"]
     most = max(map(int, sizes))
     found, training = sizes[str(most)]["faiss"], before["neural_training"]
+    summary = (
+        f"Push-T becomes a policy in {number(before['build_ms'])} ms (the default in "
+        f"{number(before['build_default_ms'])} ms); the network takes {training['n_steps']:,} steps of training, "
+        f"each {number(1e3 * training['step_on_this_core_s'])} ms on that core. With {most:,} windows mapped from "
+        f"disk a plan takes {number(found['p50_ms'])} ms, and a new process has its first after "
+        f"{number(found['first_plan_s'])} s."
+    )
     return "\n".join(
         [
             table(head, cells),
             "",
-            f"Push-T becomes a policy in {number(before['build_ms'])} ms (the default in "
-            f"{number(before['build_default_ms'])} ms); the network takes {training['n_steps']:,} steps of training, "
-            f"each {number(1e3 * training['step_on_this_core_s'])} ms on that core. With {most:,} windows mapped from "
-            f"disk a plan takes {number(found['p50_ms'])} ms, and a new process has its first after "
-            f"{number(found['first_plan_s'])} s.",
+            textwrap.fill(summary, 120),
             "",
         ]
     )

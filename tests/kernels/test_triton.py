@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from closedform import ClosedFormPolicy, Demos
+from closedform import ClosedFormPolicy
 from closedform.errors import ConfigError, DataError
 from closedform.kernels import torch_plan, triton_diffuse
 from closedform.kernels.triton_metric import local_squared_distances
@@ -12,8 +12,7 @@ from closedform.policies import batch_planner
 from closedform.policies.batch_planner import Numbers
 from closedform.retrieval.penalty import Penalty
 from tests.conftest import planar_demos, random_demos
-from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
-from tests.retrieval.test_hand import demos_of
+from tests.retrieval.test_large_store import demos_with
 
 SINGLE = 2e-5  # normalised units; Push-T's plans differ by 2e-6
 
@@ -55,14 +54,7 @@ def test_torch_with_other_metrics(metric, tau):
 
 @pytest.mark.parametrize("kind", ["planar", "spatial", "held"])
 def test_torch_in_frames_and_with_what_is_held(kind):
-    rng = np.random.default_rng(2)
-    if kind == "planar":
-        demos = planar_demos(rng)
-    elif kind == "held":
-        demos = demos_of(6)
-    else:
-        pairs = [(observations_of(SPATIAL, rng, 20), observations_of(SPATIAL_ACTION, rng, 20)) for _ in range(4)]
-        demos = Demos(pairs, SPATIAL, SPATIAL_ACTION)
+    demos = demos_with(kind)
     policy = ClosedFormPolicy(demos, n_action_steps=4, n_neighbors=60, n_diffusion_steps=20)
     observations = np.concatenate([episode.observations[::8] for episode in demos])
     reference, chunks = planned_both_ways(policy, observations)

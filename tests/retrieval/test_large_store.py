@@ -77,16 +77,20 @@ def test_every_row_is_what_a_small_store_has(seed, lengths, n_obs_steps, n_actio
     assert_same_rows(small, large, np.arange(len(small)))
 
 
-@pytest.mark.parametrize("kind", ["planar", "spatial", "held"])
-def test_bodies_and_hands_are_the_same(both_ways, kind):
+def demos_with(kind):
+    """Demonstrations with bodies in the plane or in space, or of which one is carried."""
     rng = np.random.default_rng(0)
     if kind == "planar":
-        demos = planar_demos(rng)
-    elif kind == "held":
-        demos = demos_of(6)
-    else:
-        pairs = [(observations_of(SPATIAL, rng, 20), observations_of(SPATIAL_ACTION, rng, 20)) for _ in range(4)]
-        demos = Demos(pairs, SPATIAL, SPATIAL_ACTION)
+        return planar_demos(rng)
+    if kind == "held":
+        return demos_of(6)
+    pairs = [(observations_of(SPATIAL, rng, 20), observations_of(SPATIAL_ACTION, rng, 20)) for _ in range(4)]
+    return Demos(pairs, SPATIAL, SPATIAL_ACTION)
+
+
+@pytest.mark.parametrize("kind", ["planar", "spatial", "held"])
+def test_bodies_and_hands_are_the_same(both_ways, kind):
+    demos = demos_with(kind)
     small, large = both_stores(demos, n_action_steps=4)
     assert_same_rows(small, large, np.arange(len(small)))
     assert kind != "held" or (np.asarray(large.held[:]) >= 0).any()
