@@ -71,7 +71,7 @@ def _draw(runner: Runner, rows: list[dict[str, Any]]) -> None:
     for axis, label in zip(axes, ("score", "diffusion steps taken, of 100"), strict=True):
         axis.set_xticks(range(len(DEADLINES_MS)), [_label(deadline) for deadline in DEADLINES_MS])
         axis.set(xlabel="deadline of a plan", ylabel=label)
-        axis.legend()
+    axes[1].legend()
     runner.write_figure("deadline", figure)
 
 
