@@ -61,11 +61,12 @@ def measure(n_plans: int) -> dict[str, Any]:
 
 def report(results: dict[str, Any]) -> str:
     """Everything for people."""
+    chosen = ", ".join(f"{name} = {value}" for name, value in results["parameters"].items())
     grown = (results["late_mb"] or 0.0) - (results["early_mb"] or 0.0)
     lines = [
         *heading("A million plans", results, results["machine"]["processor"]),
         "",
-        f"{results['plans']:,} plans of one agent on Push-T ({results['parameters']}), without a new episode.",
+        f"{results['plans']:,} plans of one agent on Push-T ({chosen}), without a new episode.",
         "",
         f"- Resident memory: {number(results['early_mb'])} MB after the first hundredth, "
         f"{number(results['late_mb'])} MB after the last ({grown:+.2f} MB).",
