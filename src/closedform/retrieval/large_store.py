@@ -6,7 +6,7 @@ import copyreg
 import importlib.util
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,10 @@ from closedform.errors import ClosedFormWarning, LoadError
 from closedform.retrieval.faiss_index import FaissIndex, Recall
 from closedform.retrieval.metric import covariance_factor, squared_distances
 from closedform.retrieval.relevance import entry_weights, n_judging
-from closedform.retrieval.scaling import action_scaling, action_statistics
+from closedform.retrieval.scaling import action_scaling
 from closedform.retrieval.spec import StoreSpec
-from closedform.retrieval.statistics import Statistics
-from closedform.retrieval.store import Near, Store, check_binary, held_in, turn_sums_of
+from closedform.retrieval.store import Near, Store, check_binary
+from closedform.retrieval.summary import Summary
 from closedform.retrieval.windows import Computed, Recorded, Windows
 
 EXACT_UP_TO = 120_000  # windows that are searched exactly by default: the crossover in docs/results/bench/cpu.md
@@ -49,82 +49,6 @@ def build_store(
     if large:
         return LargeStore.build(spec, episodes, episode_ids, progress)
     return Store.build(spec, episodes, episode_ids)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What has to be known of all episodes together, and is not read again when a store is opened.
-
-    Attributes:
-        feature_statistics, action_statistics: see `Store`, of all as one group.
-        turn_sums: (1, hands, 3, 3)
-        action_range: (2, D_a), the lowest and highest value of each number of an action.
-        last_observations: (E, D_o)
-        held: (n, hands), int8, or (0, hands) where it cannot be told what hands hold.
-    """
-
-    feature_statistics: Statistics
-    action_statistics: Statistics
-    turn_sums: np.ndarray
-    action_range: np.ndarray
-    last_observations: np.ndarray
-    held: np.ndarray
-
-    @classmethod
-    def of(cls, spec: StoreSpec, episodes: Sequence[Episode], lifted: np.ndarray) -> Summary:
-        """Of some episodes, the features of whose windows are given before they are scaled."""
-        steps = [spec.window_steps(len(episode)) for episode in episodes]
-        poses = [spec.body_poses(episode.observations) for episode in episodes]
-        holds = any(hand.holds for hand in spec.hands)
-        held = [held_in(spec, of)[step] for of, step in zip(poses, steps, strict=True)] if holds else []
-        empty = np.empty((0, len(spec.hands)), np.int8)
-        turn_sums = [turn_sums_of(spec, *pair) for pair in zip(episodes, poses, strict=True)]
-        actions = np.concatenate([episode.actions for episode in episodes])
-        none = np.full(spec.observation_layout.width, np.nan)
-        return cls(
-            feature_statistics=Statistics.of(lifted, np.array([len(step) for step in steps])).pooled(),
-            action_statistics=action_statistics(spec, episodes).pooled(),
-            turn_sums=np.sum(turn_sums, axis=0)[None],
-            action_range=np.array([actions.min(0, initial=np.inf), actions.max(0, initial=-np.inf)]),
-            last_observations=np.array([e.observations[-1] if len(e) else none for e in episodes]),
-            held=np.concatenate([*held, empty]).astype(np.int8),
-        )
-
-    def append(self, other: Summary) -> Summary:
-        """Of the episodes of both."""
-        low, high = np.stack([self.action_range, other.action_range], axis=1)
-        return Summary(
-            feature_statistics=self.feature_statistics.append(other.feature_statistics).pooled(),
-            action_statistics=self.action_statistics.append(other.action_statistics).pooled(),
-            turn_sums=self.turn_sums + other.turn_sums,
-            action_range=np.array([low.min(0), high.max(0)]),
-            last_observations=np.concatenate([self.last_observations, other.last_observations]),
-            held=np.concatenate([self.held, other.held]),
-        )
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """By name, to be saved."""
-        arrays = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Statistics):
-                arrays |= {f"{field.name}.{part.name}": getattr(value, part.name) for part in fields(value)}
-            else:
-                arrays[field.name] = value
-        return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Summary:
-        """The inverse of `to_arrays`."""
-        values = {}
-        for field in fields(cls):
-            if field.name in arrays:
-                values[field.name] = arrays[field.name]
-            else:
-                values[field.name] = Statistics(
-                    **{part.name: arrays[f"{field.name}.{part.name}"] for part in fields(Statistics)}
-                )
-        return cls(**values)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from closedform.demos.encoding import Encoding
+from closedform.demos.episode import Episode
 from closedform.demos.layout import Layout
 from closedform.retrieval.feature_map import FeatureMap
 from closedform.retrieval.frame import BodyPoses, Frame
-from closedform.retrieval.hand import Hand, hands_of
+from closedform.retrieval.hand import Hand, hands_of, held_bodies, turn_sum
 
 
 @dataclass(frozen=True)
@@ -95,3 +96,16 @@ class StoreSpec:
         frames = [(f.body, f.turns, f.whole) for f in self.selected_frames]
         hands = [(hand.body, hand.position, hand.rotation) for hand in self.hands]
         return np.array(blocks, np.int64), np.array(frames, np.int64), np.array(hands, np.int64)
+
+    def held(self, poses: np.ndarray) -> np.ndarray:
+        """(T, hands), the body that each hand holds at the steps of an episode with these poses."""
+        commanded = self.action_layout.bodies
+        others = [index for index, (name, *_) in enumerate(self.body_poses.bodies) if name not in commanded]
+        n_back = max(self.n_action_steps // 4, 1)
+        return np.stack([held_bodies(hand, poses, others, n_back) for hand in self.hands], axis=1)
+
+    def turn_sums(self, episode: Episode, poses: np.ndarray) -> np.ndarray:
+        """(hands, 3, 3), see `turn_sum`."""
+        holds = any(hand.holds for hand in self.hands)
+        encoded = self.encoding.encode(episode.actions) if holds else np.empty((0, 0))
+        return np.array([turn_sum(hand, encoded, poses) for hand in self.hands])

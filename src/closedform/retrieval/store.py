@@ -13,7 +13,7 @@ from closedform.demos.chunks import cut, too_short
 from closedform.demos.episode import Episode
 from closedform.errors import DataError
 from closedform.retrieval.goal import Goal, find_goal
-from closedform.retrieval.hand import Carrier, held_bodies, rotation_near, turn_sum
+from closedform.retrieval.hand import Carrier, rotation_near
 from closedform.retrieval.index import ExactIndex
 from closedform.retrieval.metric import covariance_factor
 from closedform.retrieval.relevance import entry_weights, n_judging
@@ -380,7 +380,7 @@ def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
     lifted = spec.feature_map.lift(windows) if len(windows) else np.zeros((0, 1))
     actions = spec.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
     poses = [spec.body_poses(episode.observations) for episode in episodes]
-    held = [held_in(spec, of)[piece.steps] for of, piece in zip(poses, pieces, strict=True)]
+    held = [spec.held(of)[piece.steps] for of, piece in zip(poses, pieces, strict=True)]
     return _Rows(
         lengths=lengths,
         counts=counts,
@@ -389,24 +389,10 @@ def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
         steps=np.concatenate([piece.steps for piece in pieces]),
         poses=spec.body_poses(windows[:, -1]),
         held=np.concatenate(held),
-        turn_sums=np.array([turn_sums_of(spec, *pair) for pair in zip(episodes, poses, strict=True)]),
+        turn_sums=np.array([spec.turn_sums(*pair) for pair in zip(episodes, poses, strict=True)]),
         feature_statistics=Statistics.of(lifted, counts),
         action_statistics=action_statistics(spec, episodes),
     )
-
-
-def held_in(spec: StoreSpec, poses: np.ndarray) -> np.ndarray:
-    """(T, hands), the body that each hand holds at the steps of an episode."""
-    commanded = spec.action_layout.bodies
-    others = [index for index, (name, *_) in enumerate(spec.body_poses.bodies) if name not in commanded]
-    n_back = max(spec.n_action_steps // 4, 1)
-    return np.stack([held_bodies(hand, poses, others, n_back) for hand in spec.hands], axis=1)
-
-
-def turn_sums_of(spec: StoreSpec, episode: Episode, poses: np.ndarray) -> np.ndarray:
-    """(hands, 3, 3), see `turn_sum`."""
-    encoded = spec.encoding.encode(episode.actions) if any(hand.holds for hand in spec.hands) else np.empty((0, 0))
-    return np.array([turn_sum(hand, encoded, poses) for hand in spec.hands])
 
 
 def _starts(counts: np.ndarray, lengths: np.ndarray, steps: np.ndarray) -> np.ndarray:
