@@ -150,3 +150,8 @@ def test_many_plans_are_made_a_part_at_a_time(monkeypatch):
     monkeypatch.setattr(batch_planner, "LOGITS_AT_ONCE", 2 * 60 * 32)
     assert planner._unfused_at_once(1) == 2
     assert planner.sample(observations, seed=0).shape == (7, 1, 3, 2)
+
+
+def test_the_planner_keeps_as_many_neighbours_as_the_largest_tile_sees():
+    weighed, watched, _ = triton_diffuse.TILES[-1]
+    assert weighed + watched + 1 == batch_planner.N_KEPT
