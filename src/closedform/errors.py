@@ -20,6 +20,10 @@ class LoadError(ClosedFormError):
     """A file or folder does not hold what it should."""
 
 
+class SaveError(ClosedFormError):
+    """A file or folder could not be written; what was there before is unchanged."""
+
+
 class MissingExtraError(ClosedFormError, ImportError):
     """A feature needs a package that is not installed."""
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.episode import Episode, real_array
-from closedform.demos.formats.common import flush
 from closedform.demos.formats.folder import EPISODE, header_of, matches, read_header, write_episode
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, DataError, LoadError
+from closedform.files import flush
 
 try:
     import fcntl

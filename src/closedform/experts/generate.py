@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from closedform import __version__
-from closedform.demos.formats.common import appearing, require
+from closedform.demos.formats.common import require
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.evaluation.environment import check_seed
 from closedform.evaluation.evaluate import one_thread_each
 from closedform.evaluation.robomimic import Robomimic, environment_arguments
 from closedform.experts.record import Recorded, record
+from closedform.files import appearing
 
 WRITING = "writing"  # the group of an episode that is not yet whole
 HOPELESS = 50  # failures in a row after which an expert is taken to be broken

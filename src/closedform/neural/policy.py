@@ -14,12 +14,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from closedform.demos.episode import real_array
-from closedform.demos.formats.common import crc32, flush
 from closedform.demos.layout import Layout
 from closedform.diffusion.denoiser import Denoiser
 from closedform.diffusion.predictor import Predictor
 from closedform.diffusion.sampler import SAMPLERS, Callback, ddpm
 from closedform.errors import ConfigError, DataError, LoadError
+from closedform.files import crc32, flush
 from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.data import Normalisation, TrainingData
 from closedform.neural.device import choose_device

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from closedform.demos.formats.common import crc32
 from closedform.errors import LoadError
+from closedform.files import crc32
 from closedform.neural.config import NeuralConfig, TrainingConfig
 from closedform.neural.data import TrainingData
 from closedform.neural.dit import DiT

@@ -16,9 +16,9 @@ import numpy as np
 
 from closedform.demos.demos import Demos, as_episode, check_episode
 from closedform.demos.episode import Episode, real_array
-from closedform.demos.formats.common import crc32
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
+from closedform.files import crc32
 from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan

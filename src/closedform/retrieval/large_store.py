@@ -16,8 +16,8 @@ from safetensors.numpy import load_file, save_file
 
 from closedform.demos.chunks import too_short
 from closedform.demos.episode import Episode
-from closedform.demos.formats.common import map_safetensors
 from closedform.errors import ClosedFormWarning, LoadError
+from closedform.files import map_safetensors
 from closedform.retrieval.faiss_index import FaissIndex, Recall
 from closedform.retrieval.metric import covariance_factor, squared_distances
 from closedform.retrieval.relevance import entry_weights, n_judging

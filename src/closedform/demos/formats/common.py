@@ -3,14 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
-import math
-import os
-import shutil
-import tempfile
-import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,67 +124,3 @@ def pick(path: Path, names: list[str], wanted: str | None, likely: tuple[str, ..
             return name
     expected = repr(wanted) if wanted else f"one of {', '.join(likely)}"
     raise LoadError(f"{path}: expected {expected} for {purpose}, found {', '.join(sorted(names)[:20]) or 'nothing'}")
-
-
-@contextmanager
-def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
-    """A temporary file or folder that takes its place only when all of it was written; nothing is ever replaced."""
-    if path.exists():
-        raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.new-", dir=path.parent))
-    target = scratch / path.name
-    try:
-        if folder:
-            target.mkdir()
-        yield target
-        target.replace(path)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def crc32(arrays: Iterable[np.ndarray]) -> str:
-    """A checksum of the bytes of arrays, with their types and shapes."""
-    value = 0
-    for array in arrays:
-        value = zlib.crc32(f"{array.dtype}{array.shape}".encode(), value)
-        value = zlib.crc32(np.ascontiguousarray(array).tobytes(), value)
-    return f"{value:08x}"
-
-
-def flush(path: Path) -> None:
-    """Waits until a file or folder is on the disk."""
-    if os.name == "nt" and path.is_dir():
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def map_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file, mapped: its header says where each begins, and nothing else is read.
-
-    What is no such file raises `ValueError`.
-    """
-    dtypes = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
-    arrays = {}
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if 8 + size > path.stat().st_size:
-            raise ValueError(f"a file of {path.stat().st_size} bytes with a header of {size}")
-        header = json.loads(file.read(size))
-    try:
-        for name, facts in header.items():
-            if name == "__metadata__":
-                continue
-            shape, (begin, end), dtype = tuple(facts["shape"]), facts["data_offsets"], np.dtype(dtypes[facts["dtype"]])
-            if min(begin, *shape) < 0 or end - begin != dtype.itemsize * math.prod(shape):
-                raise ValueError(f"{name} of shape {shape} in {end - begin} bytes")
-            empty = end == begin
-            mapped = np.empty(shape, dtype) if empty else np.memmap(path, dtype, "r", 8 + size + begin, shape)
-            arrays[name] = np.asarray(mapped)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a header with {error!r}") from error
-    return arrays

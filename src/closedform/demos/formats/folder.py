@@ -17,9 +17,10 @@ from safetensors.numpy import save_file
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.demos.formats.common import ReadOptions, appearing, crc32, make_demos, select
+from closedform.demos.formats.common import ReadOptions, make_demos, select
 from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, LoadError
+from closedform.files import appearing, crc32
 
 NAME = "folder"
 FORMAT = "closedform-demos"

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.formats.common import ReadOptions, appearing, pick, require, split
+from closedform.demos.formats.common import ReadOptions, pick, require, split
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, LoadError
+from closedform.files import appearing
 
 NAME = "lerobot"
 PURPOSE = "reading a LeRobot dataset"

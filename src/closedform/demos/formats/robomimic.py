@@ -19,10 +19,11 @@ from closedform.demos.encoding import (
     rotation_matrix,
     two_columns,
 )
-from closedform.demos.formats.common import ReadOptions, appearing, flat, make_demos, pick, require, select
+from closedform.demos.formats.common import ReadOptions, flat, make_demos, pick, require, select
 from closedform.demos.layout import Entry, Layout
 from closedform.demos.robomimic_tasks import BY_ENV_NAME, HANDS
 from closedform.errors import ClosedFormError, LoadError
+from closedform.files import appearing
 
 NAME = "robomimic"
 PURPOSE = "reading a robomimic file"
