@@ -37,12 +37,12 @@ bench-check: .venv/.bench  # a quick run against what is in docs/results/bench, 
 	$(BIN)/python benchmarks/check.py
 
 paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks; goes on where it was stopped
-	$(BIN)/closedform paper pusht
-	$(BIN)/closedform paper tuning
-	$(BIN)/closedform paper guidance
-	$(BIN)/closedform paper augmentation
-	$(BIN)/closedform paper robomimic
-	$(BIN)/closedform paper deadline
+	$(BIN)/python -m studies pusht
+	$(BIN)/python -m studies tuning
+	$(BIN)/python -m studies guidance
+	$(BIN)/python -m studies augmentation
+	$(BIN)/python -m studies robomimic
+	$(BIN)/python -m studies deadline
 
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.exit("closedform needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else 0'

@@ -44,7 +44,7 @@ def test_version_and_help(capsys):
     [
         (
             [],
-            "Expected one of {compare, convert, data, edit, eval, explain, fit, generate, index, info, inspect, paper",
+            "Expected one of {compare, convert, data, edit, eval, explain, fit, generate, index, info, inspect, report",
         ),
         (["inform"], "inform"),
         (["convert", "nowhere", "there"], "found nothing there"),

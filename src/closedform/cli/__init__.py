@@ -15,7 +15,7 @@ import tyro
 
 from closedform import ClosedFormError, __version__
 from closedform.cli.data import Convert, Data, Generate, Inspect
-from closedform.cli.evaluation import Compare, Eval, Paper, Report
+from closedform.cli.evaluation import Compare, Eval, Report
 from closedform.cli.neural import Edit, Train
 from closedform.cli.policy import Explain, Fit, Index, Info, Tune
 
@@ -31,7 +31,6 @@ COMMANDS: dict[str, Any] = {
     "index": Index,
     "info": Info,
     "inspect": Inspect,
-    "paper": Paper,
     "report": Report,
     "train": Train,
     "tune": Tune,
@@ -57,6 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if stop.code:
             _fail(_one_line(errors.getvalue()))
         raise
+    run_command(command)
+
+
+def run_command(command: Any) -> None:
+    """Runs a parsed command; a mistake is one line on the error stream and exit status 2."""
     warnings.showwarning = _say_once()
     try:
         command.run()

@@ -1,13 +1,12 @@
-"""Commands that run policies: `eval`, `compare`, `report` and `paper`."""
+"""Commands that run policies: `eval`, `compare` and `report`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tyro.conf import Positional
 
@@ -128,38 +127,6 @@ class Report:
         with progress_bar() as say:
             write_report(all_results, self.output, progress=say)
         print(f"report: {self.output}")
-
-
-@dataclass(frozen=True)
-class Paper:
-    """Makes the paper's tables and figures, and studies of our own; stops and goes on as you like."""
-
-    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline"]]
-    """Which."""
-    output: Output = Path("docs/results")
-    """Folder for tables and figures, one inside it for each study."""
-    work: Path = Path("outputs/paper")
-    """Folder for the results of single evaluations, which are not run again."""
-    workers: int | None = None
-    """Processes that run episodes, by default one for each core."""
-    device: str = "auto"
-    """Where networks run: cpu, cuda, or auto: cuda if there is one."""
-    only: tuple[str, ...] = ()
-    """Of guidance, augmentation and robomimic: the evaluations to run, by the names of their results files, to spread a
-    study over processes or machines; the study is written when it is run without this."""
-
-    def run(self) -> None:
-        """Runs what is missing and writes the study."""
-        from closedform.evaluation.studies.runner import Runner
-
-        if self.only and self.study in ("pusht", "tuning", "deadline"):
-            raise ConfigError(f"only: expected it with guidance, augmentation or robomimic, found it with {self.study}")
-        module = import_module(f"closedform.evaluation.studies.{self.study}")
-        runner = Runner(
-            self.study, self.output / self.study, self.work / self.study, self.workers, self.device, self.only
-        )
-        module.run(runner)
-        print(f"study: {runner.work if self.only else runner.output / 'README.md'}")
 
 
 def print_results(all_results: Sequence[dict[str, Any]], names: Sequence[str]) -> None:

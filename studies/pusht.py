@@ -13,12 +13,12 @@ from closedform.demos.load import load_demos
 from closedform.evaluation.pusht import THRESHOLD, PushT
 from closedform.evaluation.results import compare
 from closedform.evaluation.rollout import Rollout
-from closedform.evaluation.studies.runner import Runner, figures_of, markdown_table
 from closedform.evaluation.study import Study
 from closedform.evaluation.video import filmed
 from closedform.figures import COLOURS, QUIET, pyplot
 from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy
+from studies.runner import Runner, figures_of, markdown_table
 
 ENV, DEMOS = "pusht", "pusht"
 N_EPISODES, N_SWEEP = 500, 150

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.load import load_demos
-from closedform.evaluation.studies.runner import Runner, figures_of, markdown_table
 from closedform.figures import COLOURS, pyplot
 from closedform.policies.choice import make_policy
+from studies.runner import Runner, figures_of, markdown_table
 
 ENV, DEMOS = "pusht", "pusht"
 DEADLINES_MS: tuple[float | None, ...] = (0.1, 0.3, 0.5, 0.7, 1.0, 1.5, None)

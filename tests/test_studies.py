@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from closedform import save_demos
-from closedform.cli import main
 from closedform.errors import ConfigError, LoadError
-from closedform.evaluation.studies import augmentation, guidance, pusht, robomimic, tuning
-from closedform.evaluation.studies.runner import Runner, markdown_table
 from closedform.figures import pyplot
+from studies import augmentation, guidance, pusht, robomimic, tuning
+from studies.__main__ import Make
+from studies.runner import Runner, markdown_table
 from tests.evaluation.toy import reach_demos
 
 TOY = "tests.evaluation.toy:Reach"
@@ -27,7 +27,7 @@ def test_evaluations_are_not_run_again(tmp_path):
 
 def test_figures_and_tables_say_how_they_were_made(tmp_path):
     runner = Runner("toy", tmp_path / "out", tmp_path / "work", 1)
-    assert runner.command == "closedform paper toy"
+    assert runner.command == "python -m studies toy"
     runner.write_csv("numbers", [{"x": 1, "y": 0.5}, {"x": 2, "y": 0.25}])
     figure, axis = pyplot().subplots()
     axis.plot([1, 2], [0.5, 0.25])
@@ -36,7 +36,7 @@ def test_figures_and_tables_say_how_they_were_made(tmp_path):
     with (tmp_path / "out" / "numbers.csv").open() as file:
         assert list(csv.DictReader(file)) == [{"x": "1", "y": "0.5"}, {"x": "2", "y": "0.25"}]
     assert (tmp_path / "out" / "numbers.png").stat().st_size > 1000
-    assert json.loads((tmp_path / "out" / "origin.json").read_text())["command"] == "closedform paper toy"
+    assert json.loads((tmp_path / "out" / "origin.json").read_text())["command"] == "python -m studies toy"
     assert markdown_table(["a", "b"], [["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |"
 
 
@@ -74,13 +74,12 @@ def test_what_is_reported_was_chosen_in_the_study():
     )
 
 
-def test_parts_of_a_study_are_named(tmp_path, capsys):
+def test_parts_of_a_study_are_named(tmp_path):
     runner = Runner("toy", tmp_path / "out", tmp_path / "work", only=("b",))
     with pytest.raises(ConfigError, match="no evaluation 'b': expected some of a"):
         runner.run_all({"a": None})  # pyright: ignore[reportArgumentType]
-    with pytest.raises(SystemExit):
-        main(["paper", "pusht", "--only", "default"])
-    assert "only: expected it with guidance, augmentation or robomimic" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="only: expected it with guidance, augmentation, robomimic, found it with"):
+        Make("pusht", only=("default",)).run()
 
 
 def test_the_robomimic_study_knows_its_evaluations_and_the_papers_parameters(tmp_path):
@@ -96,7 +95,7 @@ def test_the_robomimic_study_knows_its_evaluations_and_the_papers_parameters(tmp
 
 
 def test_what_distracts_is_the_same_for_a_seed_and_says_nothing():
-    from closedform.evaluation.studies.robomimic import N_DISTRACTIONS, distracted_can, wandering
+    from studies.robomimic import N_DISTRACTIONS, distracted_can, wandering
 
     environment = distracted_can()
     first = environment.reset(3)

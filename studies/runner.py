@@ -22,7 +22,7 @@ class Runner:
     """Runs evaluations once and writes what came out.
 
     Attributes:
-        name: of the study, as in `closedform paper NAME`.
+        name: of the study, as in `python -m studies NAME`.
         output: folder for tables and figures.
         work: folder for results files; those that are there are not run again.
         workers: processes.
@@ -44,7 +44,7 @@ class Runner:
     @property
     def command(self) -> str:
         """What makes the study again."""
-        return f"closedform paper {self.name}"
+        return f"python -m studies {self.name}"
 
     def evaluate(self, key: str, *arguments: Any, **options: Any) -> dict[str, Any]:
         """The results of `Study.make(*arguments, **options)`, from the work folder where they are there."""

@@ -13,11 +13,11 @@ from closedform.evaluation.intervals import ratio_ci95
 from closedform.evaluation.pusht import PushT
 from closedform.evaluation.results import compare
 from closedform.evaluation.rollout import Rollout
-from closedform.evaluation.studies.runner import Runner, figures_of, interval, markdown_table
 from closedform.evaluation.study import Study
 from closedform.evaluation.turns import CENTRE, Turn, clockwise_steps, find_turns
 from closedform.figures import COLOURS, QUIET, pyplot
 from closedform.neural.policy import NeuralPolicy
+from studies.runner import Runner, figures_of, interval, markdown_table
 
 ENV = DEMOS = "pusht"
 NEURAL = "pusht-dit"

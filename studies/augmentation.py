@@ -12,11 +12,11 @@ from closedform.editing.edited_policy import demonstrations_for
 from closedform.evaluation.pusht import PushT
 from closedform.evaluation.results import compare
 from closedform.evaluation.rollout import roll_out_together
-from closedform.evaluation.studies.runner import Runner, figures_of, interval, markdown_table
 from closedform.evaluation.study import Study
 from closedform.figures import INK, QUIET, pyplot
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.policy import Policy
+from studies.runner import Runner, figures_of, interval, markdown_table
 
 ENV = DEMOS = "pusht"
 NEURAL = "pusht-dit-left"

@@ -17,12 +17,12 @@ from closedform.errors import LoadError
 from closedform.evaluation.environment import make_environment
 from closedform.evaluation.results import compare
 from closedform.evaluation.robomimic import Robomimic
-from closedform.evaluation.studies.runner import Runner, figures_of, interval, markdown_table
 from closedform.evaluation.study import Study, demos_for
 from closedform.experts.generate import generate
 from closedform.figures import pyplot
 from closedform.policies.choice import make_policy
 from closedform.policies.policy import Policy
+from studies.runner import Runner, figures_of, interval, markdown_table
 
 N_EPISODES = 150  # as in the paper
 N_PUSHT = 500

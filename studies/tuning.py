@@ -9,11 +9,11 @@ import numpy as np
 from closedform.analysis.tune import QUICK, Tuning, prediction_errors, tune
 from closedform.demos.load import load_demos
 from closedform.evaluation.results import compare
-from closedform.evaluation.studies.runner import Runner, figures_of, markdown_table
 from closedform.figures import COLOURS, pyplot
 from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig
+from studies.runner import Runner, figures_of, markdown_table
 
 ENV, DEMOS = "pusht", "pusht"
 N_CONFIGURATIONS, N_EPISODES, SEED = 40, 100, 10000  # seeds that no result is reported on

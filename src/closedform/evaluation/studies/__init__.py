@@ -1,1 +1,0 @@
-"""The paper's tables and figures, and studies of our own: resumable, written to docs/results by `closedform paper`."""

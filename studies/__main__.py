@@ -1,0 +1,51 @@
+"""`python -m studies NAME`: makes one folder of docs/results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from tyro.conf import Positional, arg
+
+from closedform.cli import run_command
+from closedform.errors import ConfigError
+from studies.runner import Runner
+
+IN_PARTS = ("guidance", "augmentation", "robomimic")  # studies whose evaluations can be run one by one
+
+
+@dataclass(frozen=True)
+class Make:
+    """Makes the paper's tables and figures, and studies of our own; a study that was stopped is resumed."""
+
+    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline"]]
+    """Which."""
+    output: Annotated[Path, arg(aliases=["-o"])] = Path("docs/results")
+    """Folder for tables and figures, one inside it for each study."""
+    work: Path = Path("outputs/paper")
+    """Folder for the results of single evaluations, which are not run again."""
+    workers: int | None = None
+    """Processes that run episodes, by default one for each core."""
+    device: str = "auto"
+    """Where networks run: cpu, cuda, or auto: cuda if there is one."""
+    only: tuple[str, ...] = ()
+    """Of guidance, augmentation and robomimic: the evaluations to run, by the names of their results files, to spread a
+    study over processes or machines; the study is written when it is run without this."""
+
+    def run(self) -> None:
+        """Runs what is missing and writes the study."""
+        if self.only and self.study not in IN_PARTS:
+            raise ConfigError(f"only: expected it with {', '.join(IN_PARTS)}, found it with {self.study}")
+        module = import_module(f"studies.{self.study}")
+        runner = Runner(
+            self.study, self.output / self.study, self.work / self.study, self.workers, self.device, self.only
+        )
+        module.run(runner)
+        print(f"study: {runner.work if self.only else runner.output / 'README.md'}")
+
+
+if __name__ == "__main__":
+    run_command(tyro.cli(Make, prog="python -m studies"))
