@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from closedform import ClosedFormError, Layout
 from closedform.demos.encoding import Encoding
-from closedform.kernels.carry import carry_chunk, find_voters
+from closedform.kernels.records import Rows, Transfers
+from closedform.kernels.transfer import find_voters, transfer_chunk
 from closedform.retrieval.frame import N_AGREEING, BodyPoses, frame_axes, into_frame, out_of_frame, voters
 
 PLANAR = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle"))
@@ -38,7 +39,7 @@ def test_leaving_a_frame_undoes_entering_it_and_kernels_enter_alike(layout, acti
     blocks = np.array([(b.start, b.size, b.turns, b.moves, 0) for b in encoding.blocks], np.int64)
     hands, turns, carry = np.full((1, 3), -1), np.zeros((1, 3, 3)), np.array([(0, -1)])
     offset, scale = rng.normal(size=encoding.width), rng.uniform(0.5, 2, size=encoding.width)
-    names = []
+    names, held = [], np.full((6, 1), -1)
     for frame in poses_of.frames():
         names.append(frame.name)
         axes = frame_axes(frame, poses, poses_of.dimension)
@@ -47,10 +48,11 @@ def test_leaving_a_frame_undoes_entering_it_and_kernels_enter_alike(layout, acti
         for i in range(6):
             carried = np.empty(4 * encoding.width)
             rotation = np.empty((poses_of.dimension, poses_of.dimension))
-            carry_chunk(
-                chunks.reshape(24, -1), 4 * i, 4, blocks, hands, turns, np.array([(frame.body, frame.turns, 0)]), carry,
-                poses[i], rotation, offset[None], scale[None], carried,
-            )  # fmt: skip
+            frames = np.array([(frame.body, frame.turns, 0)])
+            rows = Rows(np.empty((0, 0)), 6, chunks.reshape(24, -1), 4 * np.arange(6), np.arange(6), poses, held)
+            scaling = offset[None], scale[None], np.empty(0)
+            transfers = Transfers(4, blocks, frames, hands, turns, poses_of.dimension, *scaling)
+            transfer_chunk(rows, i, transfers, carry, rotation, carried)
             np.testing.assert_allclose(carried, ((inside[i] - offset) * scale).ravel(), atol=1e-12)
     expected = ["world", "hand", "block", "block.position"]
     assert names == (expected if layout is PLANAR else ["world", "hand", "hand.position", "can", "can.position"])

@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from closedform.kernels.records import Metric
 from closedform.kernels.search import retrieve
 from closedform.retrieval.index import ExactIndex
 
@@ -46,5 +47,5 @@ def test_the_compiled_search_is_exact_and_breaks_ties_alike(n, width, k, on_grid
     features = rng.integers(0, 3, size=(n, width)).astype(float) if on_grid else rng.normal(size=(n, width))
     query = features[rng.integers(n)] if on_grid else rng.normal(size=width)
     index = ExactIndex(features)
-    rows, _ = retrieve(index.columns, n, query, min(k, n), np.empty((0, 0)), 1e-4, 0.0)
+    rows, _ = retrieve(index.columns, n, query, min(k, n), Metric(np.empty((0, 0)), 1e-4, 0.0, 1.0))
     np.testing.assert_array_equal(rows, index.query(query, min(k, n)))

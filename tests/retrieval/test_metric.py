@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from closedform.kernels.records import Metric
 from closedform.kernels.search import retrieve
 from closedform.retrieval.index import ExactIndex
 from closedform.retrieval.metric import METRICS, covariance_factor, squared_distances
@@ -45,7 +46,7 @@ def test_degenerate_neighbourhoods_stay_finite(name, metric, shrinkage):
     assert np.isfinite(expected).all()
     index = ExactIndex(features)
     fixed = np.empty((0, 0)) if metric == "local_mahalanobis" else factor
-    _, compiled = retrieve(index.columns, len(features), query, len(features), fixed, 1e-4, shrinkage)
+    _, compiled = retrieve(index.columns, len(features), query, len(features), Metric(fixed, 1e-4, shrinkage, 1.0))
     np.testing.assert_allclose(compiled, expected, rtol=1e-6)
 
 

@@ -155,12 +155,10 @@ def diffuse(
     neighbour_log_weights,
     chunks,
     reach,
-    steps,
+    sampling,
     perturbations,
     directions,
     fresh,
-    cut,
-    stop_at,
     sample,
     shares,
     taken,
@@ -174,16 +172,15 @@ def diffuse(
         neighbour_log_weights: (k,), the largest being 0.
         chunks: (k, D), filled for the neighbours within `reach[0]` nats of the best.
         reach: (1,); where that proves too little, it is raised and False returned.
-        steps: (S, 5) of gain, noise, keep, jump, spread.
+        sampling: `Sampling`.
         perturbations, directions: (M, D) and (D, M), the same.
         fresh: (S, D) or (0, D), noise to add.
-        cut: nats below the largest term at which terms are dropped.
-        stop_at: the time, of `clock.seconds`, from which on no further step is begun.
         shares: (k,) or (0,), receives the weight of each neighbour in the chunk.
         taken, ended: (1,), receive the number of steps taken and, if there is a time to stop at, when the last ended.
     """
     k, width = chunks.shape
     n_perturbations = perturbations.shape[0]
+    steps, cut, stop_at = sampling.steps, sampling.cut, sampling.stop_at
     candidates = np.empty(k, np.int64)
     log_weights = np.empty(k)
     count, best = 0, 0

@@ -183,13 +183,14 @@ def add_squares_of_scaled(total, factor, values):
 
 
 @jit()
-def metric_distances(columns, query, rows, factor, regularization, shrinkage, squared):
+def metric_distances(columns, query, rows, metric, squared):
     """Squared distances of the rows in the metric (`squared_distances` of the reference). Fills `squared` (k,).
 
-    `factor` is the Cholesky factor of the metric, (D, D), or empty for that of the rows' own covariance, which is
-    shrunk and regularised as in the reference's `covariance_factor`.
+    Where the metric is the local one, its factor is that of the rows' own covariance, which is shrunk and regularized
+    as in the reference's `covariance_factor`.
     """
     width, k = columns.shape[0], rows.size
+    factor, regularization, shrinkage = metric.factor, metric.regularization, metric.shrinkage
     differences = np.empty((width, k))
     for d in range(width):
         for i in range(k):
@@ -222,10 +223,10 @@ def metric_distances(columns, query, rows, factor, regularization, shrinkage, sq
 
 
 @jit()
-def retrieve(columns, n, query, k, factor, regularization, shrinkage):
+def retrieve(columns, n, query, k, metric):
     """The k nearest of the first n columns, ascending, and their squared distances in the metric."""
     rows = np.empty(n + 1, np.int64)
     k = nearest_rows(columns, n, query, k, np.empty(n), rows)
     squared = np.empty(k)
-    metric_distances(columns, query, rows[:k], factor, regularization, shrinkage, squared)
+    metric_distances(columns, query, rows[:k], metric, squared)
     return rows[:k], squared

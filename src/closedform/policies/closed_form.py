@@ -18,6 +18,7 @@ from closedform.demos.episode import real_array
 from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.sampler import SAMPLERS, Step, ddpm, step_weights
 from closedform.errors import DataError
+from closedform.kernels.records import Draws, GoalTerm, PenaltyTerm, Planned, Rows, Sampling
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated
 from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
@@ -25,7 +26,7 @@ from closedform.policies.randomness import Seed, generator
 from closedform.provenance import n_cores
 from closedform.retrieval.large_store import LargeStore
 from closedform.retrieval.penalty import Penalty
-from closedform.retrieval.store import Near, Store
+from closedform.retrieval.store import Store
 
 if TYPE_CHECKING:
     from closedform.policies.batch_planner import BatchPlanner
@@ -154,9 +155,9 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         """All observations through the fused kernel, on all cores if there are many."""
         from closedform.kernels.plan import plan_batch
 
-        config, spec, size = self.config, store.spec, self._chunk_size(store)
+        config, size = self.config, self._chunk_size(store)
         k = self._n_neighbors(store)
-        made = _empty(len(queries), n_samples, size, k if explain else 0, len(spec.hands))
+        made = _empty(len(queries), n_samples, size, k if explain else 0, len(store.spec.hands))
         steps = self._steps
         n_fresh = len(steps) - 1 if config.sampler == "ddpm" else 0  # the last step adds none
         noise = np.empty((len(queries), n_samples, size))
@@ -168,38 +169,13 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             if n_fresh:
                 rng.standard_normal(out=fresh[b, :n_fresh])
 
-        def run(part: slice, near: Near, found: np.ndarray, penalty: Penalty) -> None:
-            plan_batch(
-                near.columns,
-                near.n_rows,
-                queries[part],
-                found,
-                k,
-                store.fixed_factor(config.metric),
-                config.regularization,
-                store.shrinkage,
-                *penalty,
-                config.goal_weight,
-                *store.goal,
-                1 / (2 * self._bandwidth(queries) ** 2),
-                near.actions,
-                near.starts,
-                near.row_episodes,
-                near.poses,
-                near.held,
-                config.n_action_steps,
-                *spec.tables,
-                store.carrier.turns,
-                spec.body_poses.dimension,
-                store.scaling.offset,
-                store.scaling.scale,
-                store.scaling.weight,
-                steps,
-                noise[part],
-                perturbations[part],
-                fresh[part],
-                self._cut(k),
-                stop_at,
+        metric = store.metric_record(config.metric, 1 / (2 * self._bandwidth(queries) ** 2))
+        goal = GoalTerm(config.goal_weight, *store.goal)
+        sampling = Sampling(steps, self._cut(k), stop_at)
+
+        def run(part: slice, rows: Rows, found: np.ndarray, penalty: Penalty) -> None:
+            draws = Draws(noise[part], perturbations[part], fresh[part])
+            planned = Planned(
                 made.chunks[part],
                 made.carries[part],
                 made.distances[part],
@@ -208,6 +184,8 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 made.n_steps[part],
                 made.ended[part],
             )
+            terms = goal, PenaltyTerm(*penalty)
+            plan_batch(rows, metric, *terms, store.transfers, sampling, draws, queries[part], k, found, planned)
 
         def run_exactly(part: slice) -> None:
             run(part, store.all_rows, NONE_FOUND, penalty)

@@ -49,9 +49,7 @@ def find_neighbourhood(store: Store, query: np.ndarray, k: int, metric: str) -> 
     if kernels.enabled() and isinstance(store.index, ExactIndex):
         from closedform.kernels.search import retrieve
 
-        factor = store.fixed_factor(metric)
-        shape = factor, store.spec.regularization, store.shrinkage
-        rows, squared = retrieve(store.index.columns, len(store), query, k, *shape)
+        rows, squared = retrieve(store.index.columns, len(store), query, k, store.metric_record(metric, 0.0))
     else:
         rows = store.index.query(query, k)
         features, factor = store.index.rows()[rows], store.fixed_factor(metric)

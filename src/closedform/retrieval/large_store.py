@@ -18,12 +18,13 @@ from closedform.demos.chunks import too_short
 from closedform.demos.episode import Episode
 from closedform.errors import ClosedFormWarning, LoadError
 from closedform.files import map_safetensors
+from closedform.kernels.records import Rows
 from closedform.retrieval.faiss_index import FaissIndex, Recall
 from closedform.retrieval.metric import covariance_factor, squared_distances
 from closedform.retrieval.relevance import entry_weights, n_judging
 from closedform.retrieval.scaling import action_scaling
 from closedform.retrieval.spec import StoreSpec
-from closedform.retrieval.store import Near, Store, check_binary
+from closedform.retrieval.store import Store, check_binary
 from closedform.retrieval.summary import Summary
 from closedform.retrieval.windows import Computed, Recorded, Windows
 
@@ -165,17 +166,17 @@ class LargeStore(Store):
         h = self.spec.bandwidth / np.sqrt(len(query))
         return np.exp(-(squared - squared.min()) / (2 * h * h))
 
-    def some_rows(self, rows: np.ndarray) -> Near:
+    def some_rows(self, rows: np.ndarray) -> Rows:
         """What the compiled planner reads, of some rows."""
         at = self.windows.locate(rows)
         observed = self.windows.observed(at)
         n_action_steps = self.spec.n_action_steps
-        return Near(
+        return Rows(
             columns=np.ascontiguousarray(self.features_of(observed).T),
             n_rows=len(rows),
             actions=self.windows.chunks(at).reshape(len(rows) * n_action_steps, -1),
             starts=np.arange(len(rows)) * n_action_steps,
-            row_episodes=at.episodes,
+            episodes=at.episodes,
             poses=self.spec.body_poses(observed[:, -1]),
             held=self.held[rows].astype(np.int64),
         )

@@ -12,6 +12,7 @@ import numpy as np
 from closedform.demos.chunks import cut, too_short
 from closedform.demos.episode import Episode
 from closedform.errors import DataError
+from closedform.kernels.records import Metric, Rows, Transfers
 from closedform.retrieval.goal import Goal, find_goal
 from closedform.retrieval.hand import Carrier, rotation_near
 from closedform.retrieval.index import ExactIndex
@@ -37,24 +38,6 @@ class _Rows(NamedTuple):
     turn_sums: np.ndarray
     feature_statistics: Statistics
     action_statistics: Statistics
-
-
-class Near(NamedTuple):
-    """What the compiled planner reads of some rows, numbered from 0; see `Store`.
-
-    Attributes:
-        columns: (D_z, >= n_rows), their features.
-        n_rows: how many they are.
-        actions, starts, row_episodes, poses, held: as the store has them.
-    """
-
-    columns: np.ndarray
-    n_rows: int
-    actions: np.ndarray
-    starts: np.ndarray
-    row_episodes: np.ndarray
-    poses: np.ndarray
-    held: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -156,11 +139,19 @@ class Store:
         width, passing = len(self.feature_scale), len(self.episodes) / EPISODES_PER_NEIGHBOURHOOD
         return width / (width + passing) if self.spec.shrinkage is None else self.spec.shrinkage
 
-    @property
-    def all_rows(self) -> Near:
+    @cached_property
+    def all_rows(self) -> Rows:
         """What the compiled planner reads, of all rows."""
         arrays = self.actions, self.starts, self.row_episodes, self.poses, self.held
-        return Near(self.index.columns, len(self), *arrays)
+        return Rows(self.index.columns, len(self), *arrays)
+
+    @cached_property
+    def transfers(self) -> Transfers:
+        """How chunks are transferred, as the compiled planner reads it."""
+        spec = self.spec
+        return Transfers(
+            spec.n_action_steps, *spec.tables, self.carrier.turns, spec.body_poses.dimension, *self.scaling
+        )
 
     @cached_property
     def goal(self) -> Goal:
@@ -173,6 +164,10 @@ class Store:
         """(E, D_o), not numbers for empty episodes."""
         none = np.full(self.spec.observation_layout.width, np.nan)
         return np.array([episode.observations[-1] if len(episode) else none for episode in self.episodes])
+
+    def metric_record(self, metric: str, precision: float) -> Metric:
+        """A metric as the compiled planner reads it."""
+        return Metric(self.fixed_factor(metric), self.spec.regularization, self.shrinkage, precision)
 
     def fixed_factor(self, metric: str) -> np.ndarray:
         """The Cholesky factor of a metric that is the same everywhere, (D_z, D_z); empty for the local one."""

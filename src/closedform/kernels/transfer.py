@@ -1,4 +1,4 @@
-"""Compiled frames and hands: chunks of demonstrations as they are carried over, and how they agree best."""
+"""Compiled transfer: chunks of demonstrations in other frames and with grasped objects, and how they agree best."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def axes_of(pose, turns, rotation):
 
 
 @jit()
-def onto_held(chunk, n_action_steps, width, position, turned, hand, held, turn):
-    """Turns targets of a hand into those of what it holds, as the reference's `onto_held`.
+def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, turn):
+    """Turns targets of a hand into those of the object it grasps, as the reference's `onto_held`.
 
     Args:
         chunk: (N_a * D,), encoded actions.
         width: D.
         position, turned: where the hand's position and rotation begin in an action.
-        hand, held: (9,), poses of the hand and of what it holds, at the first step.
+        hand, held: (9,), poses of the hand and of the grasped object, at the first step.
         turn: (3, 3), commanded axes as the observed axes see them.
     """
     observed, body, axes = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 3))
@@ -81,34 +81,39 @@ def onto_held(chunk, n_action_steps, width, position, turned, hand, held, turn):
 
 
 @jit()
-def carry_chunk(
-    actions, start, n_action_steps, blocks, hands, turns, frames, carry, poses, rotation, offset, scale, chunk
-):
-    """Writes the normalised chunk that begins at `start`, as it is carried over, to `chunk` (N_a * D,).
+def transfer_chunk(rows, row, transfers, choice, rotation, chunk):
+    """Writes the normalized chunk of a row, as it is transferred, to `chunk` (N_a * D,).
 
     Args:
-        blocks: (n_blocks, 5) of start, size, turns, moves, hand.
-        hands: (n_hands, 3) of body, position, rotation.
-        turns: (n_hands, 3, 3), commanded axes as the observed axes see them.
-        frames: (F, 3) of body, turns, whole; body -1 is the world.
-        carry: (n_hands, 2) of frame and body held.
-        poses: (bodies, width), at the chunk's first step.
+        rows: `Rows`.
+        row: which of them.
+        transfers: `Transfers`.
+        choice: (H, 2) of frame and grasped body.
         rotation: (d, d), scratch.
-        offset, scale: (F, D)
+        chunk: where to.
     """
+    actions, start, poses = rows.actions, rows.starts[row], rows.poses[row]
+    blocks, hands, frames, n_action_steps = (
+        transfers.blocks,
+        transfers.hands,
+        transfers.frames,
+        transfers.n_action_steps,
+    )
+    offset, scale = transfers.offset, transfers.scale
     width, d = actions.shape[1], rotation.shape[0]
     for t in range(n_action_steps):
         for c in range(width):
             chunk[t * width + c] = actions[start + t, c]
     for hand in range(hands.shape[0]):
-        held = carry[hand, 1]
+        held = choice[hand, 1]
         if held >= 0:
             body, position, turned = hands[hand]
-            onto_held(chunk, n_action_steps, width, position, turned, poses[body], poses[held], turns[hand])
+            turn = transfers.turns[hand]
+            onto_grasped(chunk, n_action_steps, width, position, turned, poses[body], poses[held], turn)
     turned_to = -2
     for block in range(blocks.shape[0]):
         first, size, turning, moves, hand = blocks[block]
-        f = carry[hand, 0]
+        f = choice[hand, 0]
         if turning and size == d and frames[f, 0] >= 0:
             pose = poses[frames[f, 0]]
             if turned_to != f:
@@ -161,8 +166,8 @@ def find_voters(rows, squared, row_episodes, voters):
 
 
 @jit()
-def find_held(rows, voters, count, held, hand):
-    """The body that more than half of the voters hold in a hand; -1 if there is none."""
+def find_grasped(rows, voters, count, held, hand):
+    """The body that more than half of the voters have grasped with a hand; -1 if there is none."""
     for v in range(count):
         body, votes = held[rows[voters[v]], hand], 0
         for u in range(count):
@@ -174,27 +179,24 @@ def find_held(rows, voters, count, held, hand):
 
 
 @jit()
-def choose_carry(
-    rows,
-    squared,
-    actions,
-    starts,
-    row_episodes,
-    poses,
-    held,
-    n_action_steps,
-    blocks,
-    frames,
-    hands,
-    turns,
-    offset,
-    scale,
-    weight,
-    rotation,
-    carry,
-):
-    """Fills `carry` (n_hands, 2): what each hand holds, and the frame in which the voters' chunks agree best."""
-    n_frames, width = offset.shape
+def choose_transfer(rows, neighbors, squared, transfers, rotation, choice):
+    """Fills `choice` (H, 2): what each hand has grasped, and the frame in which the voters' chunks agree best.
+
+    Args:
+        rows: `Rows`.
+        neighbors, squared: (k,), which of them are near, and their squared distances.
+        transfers: `Transfers`.
+        rotation: (d, d), scratch.
+        choice: where to.
+    """
+    blocks, frames, hands, n_action_steps = (
+        transfers.blocks,
+        transfers.frames,
+        transfers.hands,
+        transfers.n_action_steps,
+    )
+    scale, weight = transfers.scale, transfers.weight
+    n_frames, width = scale.shape
     n_hands = hands.shape[0]
     world = 0
     for f in range(n_frames - 1, -1, -1):
@@ -202,12 +204,12 @@ def choose_carry(
             world = f
     holding = False
     for h in range(n_hands):
-        carry[h, 0], carry[h, 1] = world, -1
+        choice[h, 0], choice[h, 1] = world, -1
         holding = holding or (hands[h, 0] >= 0 and hands[h, 1] >= 0 and hands[h, 2] >= 0)
     if n_frames == 1 and not holding:
         return
     voters = np.empty(N_AGREEING, np.int64)
-    count = find_voters(rows, squared, row_episodes, voters)
+    count = find_voters(neighbors, squared, rows.episodes, voters)
     mean_squared = 0.0
     for v in range(count):
         mean_squared += squared[voters[v]] / count
@@ -219,29 +221,14 @@ def choose_carry(
         total += weights[v]
     chunks = np.empty((count, n_action_steps * width))
     for h in range(n_hands):
-        carry[h, 1] = find_held(rows, voters, count, held, h)
-        best, least = carry[h, 0], np.inf
+        choice[h, 1] = find_grasped(neighbors, voters, count, rows.held, h)
+        best, least = choice[h, 0], np.inf
         for f in range(n_frames):
-            if frames[f, 0] >= 0 and frames[f, 0] == carry[h, 1]:
+            if frames[f, 0] >= 0 and frames[f, 0] == choice[h, 1]:
                 continue
-            carry[h, 0] = f
+            choice[h, 0] = f
             for v in range(count):
-                row = rows[voters[v]]
-                carry_chunk(
-                    actions,
-                    starts[row],
-                    n_action_steps,
-                    blocks,
-                    hands,
-                    turns,
-                    frames,
-                    carry,
-                    poses[row],
-                    rotation,
-                    offset,
-                    scale,
-                    chunks[v],
-                )
+                transfer_chunk(rows, neighbors[voters[v]], transfers, choice, rotation, chunks[v])
             variance = 0.0
             for block in range(blocks.shape[0]):
                 if blocks[block, 4] != h:
@@ -261,4 +248,4 @@ def choose_carry(
                 variance *= CLEARLY
             if variance < least * (1.0 - 1e-9) - 1e-12:
                 best, least = f, variance
-        carry[h, 0] = best
+        choice[h, 0] = best

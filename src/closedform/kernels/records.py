@@ -1,0 +1,146 @@
+"""Records: what the compiled planner reads and writes, grouped as a reader would.
+
+Each is a NamedTuple of arrays and numbers, which numba passes without copying. Letters in shapes: B plans, n samples
+each, k neighbors, N rows, F frames, H hands, S diffusion steps, M perturbations, D numbers of an encoded action, and
+N_a actions in a chunk. On a GPU the same records hold torch tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Rows(NamedTuple):
+    """Demonstrated windows.
+
+    Attributes:
+        columns: (D_z, >= N), their features.
+        n_rows: N.
+        actions: (steps, D), encoded; those of row i begin at `starts[i]`.
+        starts, episodes: (N,)
+        poses: (N, bodies, pose width), of the bodies in the window's last observation.
+        held: (N, H), the body that each hand has grasped; -1 for none.
+    """
+
+    columns: Any
+    n_rows: int
+    actions: Any
+    starts: Any
+    episodes: Any
+    poses: Any
+    held: Any
+
+
+class Metric(NamedTuple):
+    """How far rows are from a query, and what that makes them weigh.
+
+    Attributes:
+        factor: (D_z, D_z), the Cholesky factor of a metric that is the same everywhere; (0, 0) for the local one.
+        regularization, shrinkage: of the local covariance.
+        precision: 1 / (2 h^2).
+    """
+
+    factor: Any
+    regularization: float
+    shrinkage: float
+    precision: float
+
+
+class GoalTerm(NamedTuple):
+    """The goal's share of the squared distances; see `retrieval.goal.Goal`.
+
+    Attributes:
+        weight: g; 0 for none.
+        columns, middle, scale: (G,)
+        ends: (E, G)
+        tolerance: t.
+    """
+
+    weight: float
+    columns: Any
+    ends: Any
+    middle: Any
+    scale: Any
+    tolerance: float
+
+
+class PenaltyTerm(NamedTuple):
+    """What is added to the squared distances of a few rows: rows (m,), ascending, and values (m,)."""
+
+    rows: Any
+    values: Any
+
+
+class Transfers(NamedTuple):
+    """How a demonstrated chunk can be transferred to the present.
+
+    Attributes:
+        n_action_steps: N_a.
+        blocks: (blocks, 5) of start, size, turns, moves and hand, of an encoded action.
+        frames: (F, 3) of body, turns and whole; body -1 is the world.
+        hands: (H, 3) of body, position and rotation; -1 for what it has not.
+        turns: (H, 3, 3), commanded axes as the observed axes see them.
+        dimension: 2 or 3, of space.
+        offset, scale: (F, D), normalized = (encoded - offset) * scale.
+        weight: (D,), what makes the variances in different frames comparable.
+    """
+
+    n_action_steps: int
+    blocks: Any
+    frames: Any
+    hands: Any
+    turns: Any
+    dimension: int
+    offset: Any
+    scale: Any
+    weight: Any
+
+
+class Sampling(NamedTuple):
+    """The sampler's steps and when they may be cut short.
+
+    Attributes:
+        steps: (S, 5) of gain, noise, keep, jump and spread.
+        cut: nats below the largest term at which terms are dropped.
+        stop_at: the time, of `clock.seconds`, from which on no further step is begun.
+    """
+
+    steps: Any
+    cut: float
+    stop_at: float
+
+
+class Draws(NamedTuple):
+    """Random numbers.
+
+    Attributes:
+        noise: (B, n, N_a * D)
+        perturbations: (B, M, N_a * D)
+        fresh: (B, S, n, N_a * D), noise that is added along the way, or (B, 0, n, N_a * D).
+    """
+
+    noise: Any
+    perturbations: Any
+    fresh: Any
+
+
+class Planned(NamedTuple):
+    """What the planner fills in.
+
+    Attributes:
+        chunks: (B, n, N_a * D), normalized, as they are transferred.
+        choices: (B, H, 2), how: the frame and the grasped body of each hand.
+        distances: (B,), to the nearest neighbor; not a number where some could not be measured.
+        rows: (B, k), the neighbors, -1 beyond the last; or (B, 0) where they are not asked for.
+        weights: (B, n, k), of those rows in each chunk; or (B, n, 0).
+        n_steps: (B, n), diffusion steps taken.
+        ended: (B, n), when the last of them ended.
+    """
+
+    chunks: Any
+    choices: Any
+    distances: Any
+    rows: Any
+    weights: Any
+    n_steps: Any
+    ended: Any
