@@ -16,8 +16,8 @@ from closedform import ClosedFormPolicy
 from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.kernels import diffuse as diffusion
 from closedform.kernels import plan as fused
-from closedform.kernels.carry import carry_chunk, choose_carry
 from closedform.kernels.search import metric_distances, nearest_rows
+from closedform.kernels.transfer import choose_transfer, transfer_chunk
 from closedform.policies.closed_form import HEADROOM
 from timing import median_seconds
 
@@ -56,43 +56,11 @@ class Recorder:
 
 
 @jit_anew
-def carry_near(
-    neighbours,
-    log_weights,
-    reach,
-    actions,
-    starts,
-    n_action_steps,
-    blocks,
-    hands,
-    turns,
-    frames,
-    carry,
-    poses,
-    rotation,
-    offset,
-    scale,
-    chunks,
-):
-    """Writes the chunks of the neighbours within `reach` nats of the best, as the fused kernel does."""
-    for i in range(neighbours.size):
+def transfer_near(rows, neighbors, log_weights, reach, transfers, choice, rotation, chunks):
+    """Writes the chunks of the neighbors within `reach` nats of the best, as the fused kernel does."""
+    for i in range(neighbors.size):
         if -log_weights[i] <= reach:
-            row = neighbours[i]
-            carry_chunk(
-                actions,
-                starts[row],
-                n_action_steps,
-                blocks,
-                hands,
-                turns,
-                frames,
-                carry,
-                poses[row],
-                rotation,
-                offset,
-                scale,
-                chunks[i],
-            )
+            transfer_chunk(rows, neighbors[i], transfers, choice, rotation, chunks[i])
 
 
 def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Callable[[], object]], dict[str, Any]]:
@@ -101,67 +69,50 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
     with mock.patch.object(fused, "plan_batch", recorder):
         policy.plan(window, seed=0)
     call = recorder.calls[0]
-    columns, query, k = call["columns"], call["queries"][0], call["k"]
-    shape = call["factor"], call["regularization"], call["shrinkage"]
-    distances, rows, squared = np.empty(call["n_rows"]), np.empty(call["n_rows"] + 1, np.int64), np.empty(k)
-    nearest_rows(columns, call["n_rows"], query, k, distances, rows)
+    stored, metric, transfers = call["rows"], call["metric"], call["transfers"]
+    sampling, draws, query, k = call["sampling"], call["draws"], call["queries"][0], call["k"]
+    distances, rows, squared = np.empty(stored.n_rows), np.empty(stored.n_rows + 1, np.int64), np.empty(k)
+    nearest_rows(stored.columns, stored.n_rows, query, k, distances, rows)
     near = rows[:k].copy()
-    metric_distances(columns, query, near, *shape, squared)
-    log_weights = -call["precision"] * (squared - squared.min())
-    perturbations, steps = call["perturbations"][0], call["steps"]
-    size, carry, rotation = call["noise"].shape[2], call["carries"][0], np.empty((call["dimension"],) * 2)
-    reach = 0.6 * (perturbations**2).sum(1).max() / steps[:, 1].min() ** 2 + size + call["cut"]
+    metric_distances(stored.columns, query, near, metric, squared)
+    log_weights = -metric.precision * (squared - squared.min())
+    perturbations, choice = draws.perturbations[0], call["planned"].choices[0]
+    size, rotation = draws.noise.shape[2], np.empty((transfers.dimension,) * 2)
+    reach = 0.6 * (perturbations**2).sum(1).max() / sampling.steps[:, 1].min() ** 2 + size + sampling.cut
     chunks = np.empty((k, size))
-    shared = [call[name] for name in ("actions", "starts", "n_action_steps", "blocks", "hands", "turns", "frames")]
-    placed = carry, call["poses"], rotation, call["offset"], call["scale"], chunks
-    carry_near(near, log_weights, math.inf, *shared, *placed)
-    names = (
-        "actions",
-        "starts",
-        "row_episodes",
-        "poses",
-        "held",
-        "n_action_steps",
-        "blocks",
-        "frames",
-        "hands",
-        "turns",
-    )
-    choosing = [call[name] for name in (*names, "offset", "scale", "weight")]
+    transfer_near(stored, near, log_weights, math.inf, transfers, choice, rotation, chunks)
     of_diffusion = {
         "neighbour_log_weights": log_weights,
         "chunks": chunks,
         "reach": np.empty(1),
-        "steps": steps,
+        "sampling": sampling._replace(stop_at=math.inf),
         "perturbations": perturbations,
         "directions": np.ascontiguousarray(perturbations.T),
-        "fresh": call["fresh"][0, :, 0],
-        "cut": call["cut"],
-        "stop_at": math.inf,
+        "fresh": draws.fresh[0, :, 0],
         "sample": np.empty(size),
         "shares": np.zeros(k),
         "taken": np.empty(1, np.int64),
         "ended": np.empty(1),
     }
 
-    def carry_over() -> None:
-        choose_carry(near, squared, *choosing, rotation, carry)
-        carry_near(near, log_weights, reach, *shared, *placed)
+    def transfer() -> None:
+        choose_transfer(stored, near, squared, transfers, rotation, choice)
+        transfer_near(stored, near, log_weights, reach, transfers, choice, rotation, chunks)
 
     def diffuse(function: Callable[..., bool] = diffusion.diffuse) -> None:
         of_diffusion["reach"][0] = reach
         done = False
         while not done:
-            of_diffusion["sample"][:] = call["noise"][0, 0]
+            of_diffusion["sample"][:] = draws.noise[0, 0]
             done = function(*of_diffusion.values())
 
     seed = np.random.default_rng(0)
     parts = {
         "plan": lambda: policy.plan(window, seed=seed),
         "compiled": lambda: fused.plan_batch(*call.values()),
-        "search": lambda: nearest_rows(columns, call["n_rows"], query, k, distances, rows),
-        "metric": lambda: metric_distances(columns, query, near, *shape, squared),
-        "carry": carry_over,
+        "search": lambda: nearest_rows(stored.columns, stored.n_rows, query, k, distances, rows),
+        "metric": lambda: metric_distances(stored.columns, query, near, metric, squared),
+        "transfer": transfer,
         "diffusion": diffuse,
     }
     recorders: dict[str, Any] = {name: Recorder(getattr(diffusion, name)) for name in DIFFUSION_PARTS}
@@ -194,7 +145,7 @@ def measure_parts(policy: ClosedFormPolicy, windows: np.ndarray, rounds: int) ->
     means = {name: float(np.mean(seconds)) for name, seconds in plan_parts.items()}
     inside = {DIFFUSION_PARTS[name]: float(np.mean(seconds)) for name, seconds in diffusion_parts.items()}
     inside["everything else"] = means["diffusion"] - sum(inside.values())
-    named = {name: means[name] for name in ("search", "metric", "carry", "diffusion")}
+    named = {name: means[name] for name in ("search", "metric", "transfer", "diffusion")}
     outside = {"Python": means["plan"] - means["compiled"], **named}
     outside["everything else"] = means["compiled"] - sum(named.values())
     return {

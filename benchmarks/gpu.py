@@ -179,15 +179,14 @@ def parts_of_a_plan(planner: BatchPlanner, observations: np.ndarray) -> dict[str
     """Milliseconds of the parts at the size that is compared."""
     from closedform.kernels import torch_plan
 
-    config, store, k = planner.policy.config, planner._store, planner._k
+    store, k = planner._store, planner._k
     queries = planner.queries(planner.policy._windows(batch(observations, COMPARED)))
     numbers = planner.draw(COMPARED, 1, torch.Generator("cuda").manual_seed(0))
     rows = torch_plan.nearest_rows(store, queries, k)
     near = planner.neighbours(queries)
-    shape = config.regularization, planner._host.shrinkage
     return {
         "search": milliseconds(lambda: torch_plan.nearest_rows(store, queries, k)),
-        "metric": milliseconds(lambda: torch_plan.squared_distances(store, queries, rows, *shape)),
+        "metric": milliseconds(lambda: torch_plan.squared_distances(store, queries, rows)),
         "all before diffusion": milliseconds(lambda: planner.neighbours(queries)),
         "diffusion": milliseconds(lambda: planner._diffuse_fused(near, numbers)),
     }

@@ -124,7 +124,7 @@ def test_the_fused_metric(width, shrinkage):
     planner = policy.batch_planner("cpu")
     queries = planner.queries(rng.normal(size=(3, 1, width)))
     rows = torch_plan.nearest_rows(planner._store, queries, 70)
-    expected = torch_plan.squared_distances(planner._store, queries, rows, 1e-3, shrinkage)
+    expected = torch_plan.squared_distances(planner._store, queries, rows)
     found = local_squared_distances(planner._store.features, queries, rows, width, 1e-3, shrinkage)
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-3)
 
@@ -132,12 +132,12 @@ def test_the_fused_metric(width, shrinkage):
 @pytest.mark.parametrize("n_neighbors", [60, 2000])
 def test_the_fused_metric_where_all_rows_are_neighbours(n_neighbors):
     rng = np.random.default_rng(7)
-    policy = ClosedFormPolicy(random_demos(rng, 3, 20, 3, 2), n_action_steps=3)
+    policy = ClosedFormPolicy(random_demos(rng, 3, 20, 3, 2), n_action_steps=3, shrinkage=0.2)
     planner = policy.batch_planner("cpu")
     queries = planner.queries(rng.normal(size=(4, 1, 3)))
     rows = torch_plan.nearest_rows(planner._store, queries, n_neighbors)
     assert rows.is_contiguous() and rows.shape == (4, 60)
-    expected = torch_plan.squared_distances(planner._store, queries, rows, 1e-3, 0.2)
+    expected = torch_plan.squared_distances(planner._store, queries, rows)
     found = local_squared_distances(planner._store.features, queries, rows, 3, 1e-3, 0.2)
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-3)
 

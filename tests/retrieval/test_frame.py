@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from closedform import ClosedFormError, Layout
 from closedform.demos.encoding import Encoding
+from closedform.demos.rigid import into_frame, out_of_frame
 from closedform.kernels.records import Rows, Transfers
 from closedform.kernels.transfer import find_voters, transfer_chunk
-from closedform.retrieval.frame import N_AGREEING, BodyPoses, frame_axes, into_frame, out_of_frame, voters
+from closedform.retrieval.frame import N_AGREEING, BodyPoses, frame_axes, voters
 
 PLANAR = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle"))
 SPATIAL = Layout.of(("hand", "position", 3), ("hand", "quaternion"), ("can", "position", 3), ("can", "rotation6d"))

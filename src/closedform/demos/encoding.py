@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from closedform.demos.layout import SPATIAL_ROTATIONS, Entry, Layout
 
@@ -151,18 +153,22 @@ def nearest_rotation(columns: np.ndarray) -> np.ndarray:
     return rotation_matrix(np.where(sound, nearest, columns))
 
 
-def rotation_matrix(columns: np.ndarray) -> np.ndarray:
-    """The rotation whose first two columns are nearest in Gram and Schmidt's sense. (..., 6) -> (..., 3, 3)."""
+def rotation_matrix(columns: Any) -> Any:
+    """The rotation whose first two columns are nearest in Gram and Schmidt's sense. (..., 6) -> (..., 3, 3).
+
+    Takes numpy arrays or torch tensors.
+    """
+    xp = array_namespace(columns)
     x, y = columns[..., :3], columns[..., 3:]
-    x = x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
-    y = y - np.sum(x * y, -1, keepdims=True) * x
-    y = y / np.maximum(np.linalg.norm(y, axis=-1, keepdims=True), 1e-12)
-    return np.stack([x, y, np.cross(x, y)], -1)
+    x = x / xp.clip(xp.linalg.vector_norm(x, axis=-1, keepdims=True), 1e-12)
+    y = y - xp.sum(x * y, axis=-1, keepdims=True) * x
+    y = y / xp.clip(xp.linalg.vector_norm(y, axis=-1, keepdims=True), 1e-12)
+    return xp.stack([x, y, xp.linalg.cross(x, y)], axis=-1)
 
 
-def two_columns(matrix: np.ndarray) -> np.ndarray:
-    """The first two columns, one after the other. (..., 3, 3) -> (..., 6)."""
-    return np.concatenate([matrix[..., :, 0], matrix[..., :, 1]], -1)
+def two_columns(matrix: Any) -> Any:
+    """The first two columns, one after the other, of numpy arrays or torch tensors. (..., 3, 3) -> (..., 6)."""
+    return array_namespace(matrix).concat([matrix[..., :, 0], matrix[..., :, 1]], axis=-1)
 
 
 def _transposed(columns: np.ndarray) -> np.ndarray:

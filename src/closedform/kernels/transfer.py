@@ -42,7 +42,7 @@ def axes_of(pose, turns, rotation):
 
 @jit()
 def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, turn):
-    """Turns targets of a hand into those of the object it grasps, as the reference's `onto_held`.
+    """Turns targets of a hand into those of the object it grasps, as the reference's `onto_grasped`.
 
     Args:
         chunk: (N_a * D,), encoded actions.

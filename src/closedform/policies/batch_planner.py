@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closedform.errors import ConfigError, MissingExtraError
+from closedform.kernels.records import GoalTerm, Rows, Transfers
 from closedform.policies.demonstration_policy import Generated, refuse_unmeasured
 from closedform.policies.randomness import Seed, generator
 from closedform.retrieval.store import Store
@@ -154,23 +155,23 @@ class BatchPlanner:
 
         from closedform.kernels import torch_plan
 
-        config, store = self.policy.config, self._store
-        precision = 1 / (2 * self.policy._bandwidth(self._centre) ** 2)
+        store = self._store
         rows = torch_plan.nearest_rows(store, queries, self._k)
-        squared = torch_plan.squared_distances(store, queries, rows, config.regularization, self._host.shrinkage)
-        carries = torch_plan.choose_carry(store, rows, squared, config.n_action_steps)
-        log_weights = torch_plan.log_weights_of(store, queries, rows, squared, precision, config.goal_weight)
-        measured = torch.isfinite(precision * squared.amax(1))
+        squared = torch_plan.squared_distances(store, queries, rows)
+        carries = torch_plan.choose_transfer(store, rows, squared)
+        log_weights = torch_plan.log_weights_of(store, queries, rows, squared)
+        measured = torch.isfinite(store.metric.precision * squared.amax(1))
         distances = torch.where(measured, squared.amin(1).sqrt(), torch.nan)
         n_kept = self._k if everything else min(self._k, N_KEPT)
         log_weights, order = log_weights.sort(1, descending=True)
         log_weights, rows = log_weights[:, :n_kept].contiguous(), rows.gather(1, order[:, :n_kept])
-        width = store.actions.shape[1]
-        if store.normalised is not None:
-            return Neighbours(carries, distances, store.normalised, store.starts[rows] * width, log_weights)
-        encoded = torch_plan.encoded_chunks(store, rows, config.n_action_steps)
-        chunks = torch_plan.normalised(store, torch_plan.carried(store, encoded, store.poses[rows], carries), carries)
-        size = config.n_action_steps * width
+        width = store.rows.actions.shape[1]
+        if store.normalized is not None:
+            return Neighbours(carries, distances, store.normalized, store.rows.starts[rows] * width, log_weights)
+        encoded = torch_plan.encoded_chunks(store, rows)
+        chunks = torch_plan.transferred(store, encoded, store.rows.poses[rows], carries)
+        chunks = torch_plan.normalized(store, chunks, carries)
+        size = self.policy.config.n_action_steps * width
         offsets = torch.arange(0, rows.numel() * size, size, device=rows.device).view(rows.shape)
         return Neighbours(carries, distances, chunks, offsets, log_weights)
 
@@ -303,7 +304,6 @@ def _on_device(
     features, actions, row_episodes = store.index.rows()[:], store.actions[:], store.row_episodes[:]
     centre = features.mean(0)
     centred = tensor(_padded(features - centre))
-    factor = store.fixed_factor(policy.config.metric)
     blocks, frames, hands = spec.tables
     hand_of = np.zeros(spec.encoding.width, np.int64)
     for start, size, _, _, hand in blocks:
@@ -312,37 +312,49 @@ def _on_device(
     def whole(array: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(np.ascontiguousarray(array, np.int64)).to(centred.device)
 
-    carries = any(frame.body >= 0 for frame in spec.selected_frames) or any(hand.holds for hand in spec.hands)
+    transfers = any(frame.body >= 0 for frame in spec.selected_frames) or any(hand.holds for hand in spec.hands)
     scaled = (actions - store.scaling.offset[0]) * store.scaling.scale[0]
+    metric = store.metric_record(policy.config.metric, 1 / (2 * policy._bandwidth(centre) ** 2))
     return DeviceStore(
-        features=centred,
+        rows=Rows(
+            columns=centred.T,
+            n_rows=len(features),
+            actions=tensor(actions),
+            starts=whole(store.starts[:]),
+            episodes=whole(row_episodes),
+            poses=tensor(store.poses[:]),
+            held=whole(store.held),
+        ),
         width=features.shape[1],
         half_norms=0.5 * (centred * centred).sum(1),
-        factor=tensor(factor) if factor.size else None,
-        actions=tensor(actions),
-        starts=whole(store.starts[:]),
-        row_episodes=whole(row_episodes),
-        poses=tensor(store.poses[:]),
-        held=whole(store.held),
-        frames=tuple((int(body), bool(turns), bool(full)) for body, turns, full in frames),
+        metric=metric._replace(factor=tensor(metric.factor) if metric.factor.size else None),
+        goal=GoalTerm(
+            weight=policy.config.goal_weight,
+            columns=whole(goal.columns),
+            ends=tensor(goal.ends),
+            middle=tensor(goal.middle - centre[goal.columns]),
+            scale=tensor(goal.scale),
+            tolerance=goal.tolerance,
+        ),
+        goal_still=tensor((goal.ends[row_episodes] - features[:, goal.columns]).T),
+        transfers=Transfers(
+            n_action_steps=spec.n_action_steps,
+            blocks=blocks.tolist(),
+            frames=frames.tolist(),
+            hands=hands.tolist(),
+            turns=tensor(store.carrier.turns),
+            dimension=spec.body_poses.dimension,
+            offset=tensor(store.scaling.offset),
+            scale=tensor(store.scaling.scale),
+            weight=tensor(store.scaling.weight),
+        ),
         frame_bodies=whole(frames[:, 0]),
         frame_turns=whole(frames[:, 1]) > 0,
-        hands=tuple((body, position, rotation) for body, position, rotation in hands.tolist()),
-        turns=tensor(store.carrier.turns),
-        blocks=tuple(
-            (start, size, bool(turns), bool(moves), hand) for start, size, turns, moves, hand in blocks.tolist()
+        hand_blocks=tuple(
+            tuple(block for block in spec.encoding.blocks if block.start in hand.columns) for hand in spec.hands
         ),
-        dimension=spec.body_poses.dimension,
         hand_of=whole(hand_of),
-        offset=tensor(store.scaling.offset),
-        scale=tensor(store.scaling.scale),
-        weight=tensor(store.scaling.weight),
-        normalised=None if carries else tensor(scaled),
-        goal_columns=whole(goal.columns),
-        goal_still=tensor((goal.ends[row_episodes] - features[:, goal.columns]).T),
-        goal_middle=tensor(goal.middle - centre[goal.columns]),
-        goal_scale=tensor(goal.scale),
-        goal_tolerance=goal.tolerance,
+        normalized=None if transfers else tensor(scaled),
         n_episodes=len(store.episodes),
     ), centre
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closedform.demos.encoding import Block, Encoding, rotation_matrix
+from closedform.demos.encoding import Encoding
 from closedform.demos.layout import ROTATIONS, Layout
+from closedform.demos.rigid import pose_axes
 from closedform.errors import ConfigError
 
 CLEARLY = 2.0  # times less variance makes a frame better than a body's whole pose
@@ -119,36 +120,7 @@ def frame_axes(frame: Frame, poses: np.ndarray, dimension: int) -> tuple[np.ndar
     if frame.body < 0:
         return rotation, np.zeros((len(poses), d))
     pose = poses[:, frame.body]
-    if frame.turns and d == 2:
-        cos, sin = pose[:, 2], pose[:, 3]
-        rotation = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], -2)
-    elif frame.turns:
-        rotation = rotation_matrix(pose[:, 3:])
-    return rotation, pose[:, :d]
-
-
-def into_frame(encoded: np.ndarray, blocks: tuple[Block, ...], rotation: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """Expresses encoded actions in a frame. (n, T, D), (n, d, d), (n, d) -> (n, T, D)."""
-    result = encoded.copy()
-    for block in blocks:
-        if block.turns and block.size == origin.shape[1]:
-            columns = slice(block.start, block.start + block.size)
-            vectors = encoded[..., columns] - origin[:, None] if block.moves else encoded[..., columns]
-            result[..., columns] = vectors @ rotation  # rows times R, which is R^T times columns
-    return result
-
-
-def out_of_frame(
-    encoded: np.ndarray, blocks: tuple[Block, ...], rotation: np.ndarray, origin: np.ndarray
-) -> np.ndarray:
-    """The inverse of `into_frame`."""
-    result = encoded.copy()
-    for block in blocks:
-        if block.turns and block.size == origin.shape[1]:
-            columns = slice(block.start, block.start + block.size)
-            vectors = encoded[..., columns] @ np.swapaxes(rotation, -1, -2)
-            result[..., columns] = vectors + origin[:, None] if block.moves else vectors
-    return result
+    return pose_axes(pose, d) if frame.turns else rotation, pose[:, :d]
 
 
 def voters(squared_distances: np.ndarray, episodes: np.ndarray) -> np.ndarray:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closedform.demos.encoding import Encoding, rotation_matrix, two_columns
+from closedform.demos.encoding import Encoding, rotation_matrix
 from closedform.demos.layout import ROTATIONS, SPATIAL_ROTATIONS
-from closedform.retrieval.frame import BodyPoses, Frame, frame_axes, into_frame, out_of_frame
+from closedform.demos.rigid import into_frame, onto_grasped, out_of_frame
+from closedform.retrieval.frame import BodyPoses, Frame, frame_axes
 
 CARRIED = 0.1  # of the spread of a hand's path, by which a body must have moved to be called held
 TOGETHER = 0.15  # of that motion, by which it may have moved as the hand sees it
@@ -121,35 +122,6 @@ def held_bodies(hand: Hand, poses: np.ndarray, others: list[int], n_back: int) -
     return held
 
 
-def onto_held(
-    encoded: np.ndarray, hand: Hand, held: int, turn: np.ndarray, poses: np.ndarray, *, back: bool = False
-) -> np.ndarray:
-    """Targets of a hand as targets of what it holds, or `back`; the grasp is the one in `poses`, and it is rigid.
-
-    Args:
-        encoded: (n, T, D), actions.
-        hand: whose columns change.
-        held: the body.
-        turn: (3, 3), commanded axes as the observed axes see them.
-        poses: (n, bodies, 9), at the first step.
-    """
-    result = encoded.copy()
-    axes = rotation_matrix(poses[:, hand.body, 3:]) @ turn
-    position = slice(hand.position, hand.position + 3)
-    rotation = slice(hand.rotation, hand.rotation + 6)
-    offset = np.einsum("nji,nj->ni", axes, poses[:, held, :3] - poses[:, hand.body, :3])
-    grasp = np.swapaxes(axes, -1, -2) @ rotation_matrix(poses[:, held, 3:])
-    targets = rotation_matrix(encoded[..., rotation])
-    if back:
-        targets = targets @ np.swapaxes(grasp, -1, -2)[:, None]
-        result[..., position] -= np.einsum("ntij,nj->nti", targets, offset)
-    else:
-        result[..., position] += np.einsum("ntij,nj->nti", targets, offset)
-        targets = targets @ grasp[:, None]
-    result[..., rotation] = two_columns(targets)
-    return result
-
-
 @dataclass(frozen=True)
 class Carrier:
     """Carries chunks over from where they were demonstrated to where they are needed.
@@ -180,7 +152,7 @@ class Carrier:
             return encoded
         result = encoded.copy()
         for hand, turn, (frame, held) in zip(self.hands, self.turns, carry, strict=True):
-            chunks = encoded if held < 0 else onto_held(encoded, hand, held, turn, poses)
+            chunks = encoded if held < 0 else self._onto(encoded, hand, held, turn, poses)
             axes = frame_axes(self.frames[frame], poses, self.dimension)
             result[..., hand.columns] = into_frame(chunks, self.encoding.blocks, *axes)[..., hand.columns]
         return result
@@ -194,9 +166,15 @@ class Carrier:
             axes = frame_axes(self.frames[frame], poses, self.dimension)
             chunks = out_of_frame(encoded, self.encoding.blocks, *axes)
             if held >= 0:
-                chunks = onto_held(chunks, hand, held, turn, poses, back=True)
+                chunks = self._onto(chunks, hand, held, turn, poses, back=True)
             result[..., hand.columns] = chunks[..., hand.columns]
         return result
+
+    @staticmethod
+    def _onto(
+        encoded: np.ndarray, hand: Hand, held: int, turn: np.ndarray, poses: np.ndarray, *, back: bool = False
+    ) -> np.ndarray:
+        return onto_grasped(encoded, hand.position, hand.rotation, turn, poses[:, hand.body], poses[:, held], back=back)
 
     def as_recorded(self, carry: np.ndarray) -> bool:
         """Whether nothing is carried over: every hand is in the world and holds nothing."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from closedform.demos.episode import Episode
-from closedform.retrieval.frame import frame_axes, into_frame
+from closedform.demos.rigid import into_frame
+from closedform.retrieval.frame import frame_axes
 from closedform.retrieval.statistics import Statistics, half_ranges
 
 if TYPE_CHECKING:
