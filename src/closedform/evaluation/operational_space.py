@@ -8,7 +8,7 @@ the contact solver, three to five times faster.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,18 +17,43 @@ from closedform.kernels.jit import jit
 NULLSPACE_STIFFNESS = 10.0  # robosuite's, critically damped
 
 
+class Pose(NamedTuple):
+    """A position (3,) and axes (3, 3)."""
+
+    position: np.ndarray
+    axes: np.ndarray
+
+
+class Gains(NamedTuple):
+    """What a controller is set to.
+
+    Attributes:
+        kp, kd: (6,), stiffness and damping.
+        rest: (n,), the joints' positions at rest.
+        low, high: (n,), the limits of the motors.
+    """
+
+    kp: np.ndarray
+    kd: np.ndarray
+    rest: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
 @jit()
-def torques(jacobian, mass, position, axes, joints, velocities, bias, goal, goal_axes, kp, kd, rest, low, high):
+def torques(jacobian, mass, hand, goal, joints, velocities, bias, gains):
     """Khatib's operational-space torques with position and rotation decoupled, and the joints drawn to their rest.
 
     Args:
         jacobian: (6, n), of the hand's position and rotation.
         mass: (n, n)
-        position, axes: (3,) and (3, 3), of the hand; goal, goal_axes: where it should be.
-        joints, velocities, bias, rest: (n,), `bias` being the torques that hold the arm against gravity.
-        kp, kd: (6,), stiffness and damping.
-        low, high: (n,), the limits of the motors.
+        hand, goal: `Pose`s, where the hand is and where it should be.
+        joints, velocities, bias: (n,), `bias` being the torques that hold the arm against gravity.
+        gains: `Gains`.
     """
+    position, axes = hand
+    goal_position, goal_axes = goal
+    kp, kd, rest, low, high = gains
     moving = jacobian @ velocities
     turn = np.zeros(3)
     for c in range(3):
@@ -39,7 +64,7 @@ def torques(jacobian, mass, position, axes, joints, velocities, bias, goal, goal
     inverse_inertia = onto_hand @ jacobian.T
     wrench = np.empty(6)
     wrench[:3] = np.linalg.solve(
-        np.ascontiguousarray(inverse_inertia[:3, :3]), (goal - position) * kp[:3] - moving[:3] * kd[:3]
+        np.ascontiguousarray(inverse_inertia[:3, :3]), (goal_position - position) * kp[:3] - moving[:3] * kd[:3]
     )
     wrench[3:] = np.linalg.solve(np.ascontiguousarray(inverse_inertia[3:, 3:]), turn * kp[3:] - moving[3:] * kd[3:])
     damping = 2.0 * np.sqrt(NULLSPACE_STIFFNESS)
@@ -63,16 +88,16 @@ class Arm:
         self.mass = np.zeros((self.model.nv, self.model.nv))
         limits = [np.array(limit, np.float64) for limit in robot.torque_limits]
         gains = [np.array(gain, np.float64) for gain in (controller.kp, controller.kd, controller.initial_joint)]
-        self.constants = (*gains, *limits)
+        self.gains = Gains(*gains, *limits)
         low, high = self.model.actuator_ctrlrange[self.finger_motors].T
         self.fingers_middle, self.fingers_reach = (high + low) / 2, (high - low) / 2
 
     @property
-    def pose(self) -> tuple[np.ndarray, np.ndarray]:
-        """The hand's position (3,) and axes (3, 3), in the frame that actions command."""
-        return self.data.site_xpos[self.site].copy(), self.data.site_xmat[self.site].reshape(3, 3).copy()
+    def pose(self) -> Pose:
+        """The hand's pose, in the frame that actions command."""
+        return Pose(self.data.site_xpos[self.site].copy(), self.data.site_xmat[self.site].reshape(3, 3).copy())
 
-    def control(self, goal: np.ndarray, goal_axes: np.ndarray, closing: float) -> None:
+    def control(self, goal: Pose, closing: float) -> None:
         """Sets the motors for one physics step; the model's positions and velocities must be up to date."""
         mujoco: Any = import_module("mujoco")
         data, dofs = self.data, self.dofs
@@ -81,14 +106,12 @@ class Arm:
         data.ctrl[self.motors] = torques(
             np.ascontiguousarray(self.jacobian[:, dofs]),
             np.ascontiguousarray(self.mass[dofs, dofs]),
-            data.site_xpos[self.site],
-            data.site_xmat[self.site].reshape(3, 3),
+            Pose(data.site_xpos[self.site], data.site_xmat[self.site].reshape(3, 3)),
+            goal,
             data.qpos[self.joints],
             data.qvel[dofs],
             data.qfrc_bias[dofs],
-            goal,
-            goal_axes,
-            *self.constants,
+            self.gains,
         )
         gripper = self.robot.gripper
         moved = gripper.current_action + np.array([-1.0, 1.0]) * gripper.speed * np.sign(closing)
@@ -96,8 +119,8 @@ class Arm:
         data.ctrl[self.finger_motors] = self.fingers_middle + self.fingers_reach * gripper.current_action
 
 
-def step_together(arms: list[Arm], goals: list[tuple[np.ndarray, np.ndarray, float]], n_physics_steps: int) -> None:
-    """Moves all arms of a scene towards their goals: position (3,), axes (3, 3), and whether to close the gripper."""
+def step_together(arms: list[Arm], goals: list[tuple[Pose, float]], n_physics_steps: int) -> None:
+    """Moves all arms of a scene towards their goals: a pose, and whether to close the gripper."""
     mujoco: Any = import_module("mujoco")
     model, data = arms[0].model, arms[0].data
     for _ in range(n_physics_steps):

@@ -24,7 +24,7 @@ from closedform.demos.load import load_demos
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ClosedFormWarning, ConfigError, DataError, MissingExtraError
 from closedform.evaluation.environment import StepResult
-from closedform.evaluation.operational_space import Arm, step_together
+from closedform.evaluation.operational_space import Arm, Pose, step_together
 
 RATE = 20.0
 PICTURE = 512  # pixels
@@ -143,7 +143,7 @@ class Robomimic:
             raise DataError(f"expected an action of {self.action_layout.width} finite numbers, found {action}")
         goals = []
         for hand in action.reshape(-1, 7):
-            goals.append((hand[:3].copy(), matrix_of_axis_angle(hand[None, 3:6])[0], float(hand[6])))
+            goals.append((Pose(hand[:3].copy(), matrix_of_axis_angle(hand[None, 3:6])[0]), float(hand[6])))
         step_together(self._arms, goals, round(self._env.control_timestep / self._env.model_timestep))
         success = bool(self._env._check_success())
         return StepResult(self._observe(), float(success), success, success)

@@ -1,7 +1,7 @@
 """All diffusion steps of many samples in one Triton kernel: a program a sample, everything in its registers.
 
-As in `kernels.diffuse`, few neighbours carry weight, and that the others do not is proven at every step. With chunks
-measured from that of the best neighbour, D_i = A_i - A_0 and u = a - G A_0, the weight of neighbour i under
+As in `kernels.diffuse`, few neighbors carry weight, and that the others do not is proven at every step. With chunks
+measured from that of the best neighbor, D_i = A_i - A_0 and u = a - G A_0, the weight of neighbor i under
 perturbation j has the logarithm
 
     l_ij = log w_i + (G / sigma^2) (u . D_i + eps_j . D_i - G |D_i|^2 / 2)
@@ -9,15 +9,17 @@ perturbation j has the logarithm
 up to terms that are the same for every i. A step moves u along a mixture of the D_i, so that u . D_i follows from the
 inner products of the chunks, and no chunk is read before the end.
 
-The first TILE neighbours, in falling order of log w_i, get their exact weights. The next WATCH are bounded with
+The first TILE neighbors, in falling order of log w_i, get their exact weights. The next WATCH are bounded with
 u . D_i <= |u| |D_i| and the best of the eps_j . D_i; where that comes within `cut` of the largest term, with u . D_i
 itself. For all others |D_i| may be anything: l_ij <= log w_i + (|u| + |eps_j|)^2 / (2 sigma^2). Where a bound still
 comes too near the sample is left over. A larger tile takes it up, which looks at the l_ij of the watched ones
-themselves, and measures from the neighbour that had most weight in the end instead of A_0: the bounds are best where
+themselves, and measures from the neighbor that had most weight in the end instead of A_0: the bounds are best where
 the sample is near. The caller takes what is left.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -26,16 +28,64 @@ import triton.language as tl
 LOG2_E = tl.constexpr(1.4426950408889634)
 ROUNDING = tl.constexpr(2.0**-9)  # more than inner products of numbers with 10 bits can be off by
 SLACK = tl.constexpr(1e-3)  # of the lengths that |u| is made of, more than rounding can take from it
-TILES = ((16, 512, False), (64, 1024, True))  # neighbours weighed, and watched; whether with their own l_ij
-BLOCK = 64  # neighbours that are measured at once
+TILES = ((16, 512, False), (64, 1024, True))  # neighbors weighed, and watched; whether with their own l_ij
+BLOCK = 64  # neighbors that are measured at once
+
+
+class Problem(NamedTuple):
+    """What all samples read. B plans, n samples each, k neighbors, M perturbations.
+
+    Attributes:
+        chunks, offsets: the chunk of neighbor i of plan b is `size` numbers from chunks + offsets[b, i].
+        log_weights: (B, k), the largest first, which is 0.
+        perturbations: (B, M, size); noise: (B, n, size); fresh: (S, B, n, size)
+        steps: (S, 6) of gain, noise, keep, jump, spread, and drift: what a step adds to u along A_0.
+        n_neighbors, n_samples, n_perturbations, size: k, n, M and the numbers of a chunk.
+        cut: nats below the largest term at which terms are dropped.
+    """
+
+    chunks: Any
+    offsets: Any
+    log_weights: Any
+    perturbations: Any
+    noise: Any
+    fresh: Any
+    steps: Any
+    n_neighbors: Any
+    n_samples: Any
+    n_perturbations: Any
+    size: Any
+    cut: Any
+
+
+class Measured(NamedTuple):
+    """|D_i| and a bound on max_j eps_j . D_i, (measurements, k) each, for so many samples of a plan together."""
+
+    lengths: Any
+    highest: Any
+    n_samples: Any
+
+
+class State(NamedTuple):
+    """What becomes of the samples.
+
+    Attributes:
+        samples: (B, n, size)
+        centres: (B, n), which neighbor A_0 is; becomes the one with most weight.
+        left_over: (B, n), 1 where there is something to do still.
+    """
+
+    samples: Any
+    centres: Any
+    left_over: Any
 
 
 @triton.jit
-def _chunks_of(chunks, offsets, n_neighbours, first, size, COUNT: tl.constexpr, WIDTH: tl.constexpr):
-    """Chunks (COUNT, WIDTH) of the neighbours from `first` on; zeros where there are fewer."""
+def _chunks_of(chunks, offsets, n_neighbors, first, size, COUNT: tl.constexpr, WIDTH: tl.constexpr):
+    """Chunks (COUNT, WIDTH) of the neighbors from `first` on; zeros where there are fewer."""
     i, d = first + tl.arange(0, COUNT), tl.arange(0, WIDTH)
-    start = tl.load(offsets + i, mask=i < n_neighbours, other=0)
-    mask = (i < n_neighbours)[:, None] & (d < size)[None, :]
+    start = tl.load(offsets + i, mask=i < n_neighbors, other=0)
+    mask = (i < n_neighbors)[:, None] & (d < size)[None, :]
     return tl.load(chunks + start[:, None] + d[None, :], mask=mask, other=0.0)
 
 
@@ -48,62 +98,34 @@ def _perturbations_of(perturbations, plan, n_perturbations, size, ROWS: tl.const
 
 
 @triton.jit
-def _measure(
-    chunks,
-    offsets,
-    perturbations,
-    centres,
-    left_over,
-    lengths,
-    highest,
-    n_samples,
-    n_neighbours,
-    n_perturbations,
-    size,
-    BLOCK: tl.constexpr,
-    ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
-    """Fills |D_i| and a bound on max_j eps_j . D_i, (B * n, k) each, of some neighbours of one sample."""
+def _measure(problem, measured, state, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Fills `measured` for some neighbors of one measurement; see `Problem` for the arguments."""
+    chunks, perturbations, size = problem.chunks, problem.perturbations, problem.size
+    n_neighbors, n_perturbations = problem.n_neighbors, problem.n_perturbations
     program = tl.program_id(0).to(tl.int64)
-    if tl.load(left_over + program) == 0:
+    if tl.load(state.left_over + program) == 0:
         return
-    plan = program // n_samples
-    offsets += plan * n_neighbours
+    plan = program * measured.n_samples // problem.n_samples
+    offsets = problem.offsets + plan * n_neighbors
     d = tl.arange(0, WIDTH)
     eps = _perturbations_of(perturbations, plan, n_perturbations, size, ROWS, WIDTH)
     longest = tl.sqrt(tl.max(tl.sum(eps * eps, 1), 0))
-    centre = tl.load(chunks + tl.load(offsets + tl.load(centres + program)) + d, mask=d < size, other=0.0)
+    centre = tl.load(chunks + tl.load(offsets + tl.load(state.centres + program)) + d, mask=d < size, other=0.0)
     first = tl.program_id(1) * BLOCK
     i = first + tl.arange(0, BLOCK)
-    rows = _chunks_of(chunks, offsets, n_neighbours, first, size, BLOCK, WIDTH) - centre[None, :]
+    rows = _chunks_of(chunks, offsets, n_neighbors, first, size, BLOCK, WIDTH) - centre[None, :]
     length = tl.sqrt(tl.sum(rows * rows, 1))
     best = tl.max(tl.dot(rows, tl.trans(eps), input_precision="tf32"), 1)
     best = tl.maximum(best, 0.0) + ROUNDING * longest * length
-    tl.store(lengths + program * n_neighbours + i, length, mask=i < n_neighbours)
-    tl.store(highest + program * n_neighbours + i, best, mask=i < n_neighbours)
+    tl.store(measured.lengths + program * n_neighbors + i, length, mask=i < n_neighbors)
+    tl.store(measured.highest + program * n_neighbors + i, best, mask=i < n_neighbors)
 
 
 @triton.jit
 def _diffuse_tile(
-    chunks,
-    offsets,
-    log_weights,
-    lengths,
-    highest,
-    perturbations,
-    noise,
-    fresh,
-    steps,
-    samples,
-    centres,
-    left_over,
-    n_neighbours,
-    n_samples,
-    n_measured,
-    n_perturbations,
-    size,
-    cut,
+    problem,
+    measured,
+    state,
     STEPS: tl.constexpr,
     TILE: tl.constexpr,
     WATCH: tl.constexpr,
@@ -116,34 +138,34 @@ def _diffuse_tile(
     """One sample of one plan through all steps. Logits are in units of log 2.
 
     Args:
-        chunks, offsets: the chunk of neighbour i of plan b is `size` numbers from chunks + offsets[b, i].
-        log_weights: (B, k), the largest first, which is 0.
-        lengths, highest: as `_measure` fills them, for so many samples of a plan together as `n_measured` says.
-        perturbations: (B, M, size); noise, samples: (B, n, size); fresh: (S, B, n, size)
-        steps: (S, 6) of gain, noise, keep, jump, spread, and drift: what a step adds to u along A_0.
-        centres: (B, n), which neighbour A_0 is; becomes the one with most weight.
-        left_over: (B, n), 1 where there is something to do still.
+        problem: `Problem`.
+        measured: `Measured`, as `_measure` fills it.
+        state: `State`.
         STEPS: S.
-        TILE, WATCH, BLOCK: neighbours that are weighed, that are bounded, and so many at once.
+        TILE, WATCH, BLOCK: neighbors that are weighed, that are bounded, and so many at once.
         EXACT: whether the watched ones' l_ij are looked at where a bound comes too near, or a better bound.
         ROWS, WIDTH: powers of two that hold the perturbations and a chunk.
+        HAS_FRESH: whether noise is added along the way.
     """
+    chunks, perturbations, steps, fresh = problem.chunks, problem.perturbations, problem.steps, problem.fresh
+    n_neighbors, n_perturbations, size = problem.n_neighbors, problem.n_perturbations, problem.size
+    samples, centres, left_over, cut = state.samples, state.centres, state.left_over, problem.cut
     program = tl.program_id(0).to(tl.int64)
     if tl.load(left_over + program) == 0:
         return
-    plan = program // n_samples
-    offsets += plan * n_neighbours
-    log_weights += plan * n_neighbours
-    lengths += program // n_measured * n_neighbours
-    highest += program // n_measured * n_neighbours
+    plan = program // problem.n_samples
+    offsets = problem.offsets + plan * n_neighbors
+    log_weights = problem.log_weights + plan * n_neighbors
+    lengths = measured.lengths + program // measured.n_samples * n_neighbors
+    highest = measured.highest + program // measured.n_samples * n_neighbors
     i, j, d = tl.arange(0, TILE), tl.arange(0, ROWS), tl.arange(0, WIDTH)
     is_perturbation = j < n_perturbations
     eps = _perturbations_of(perturbations, plan, n_perturbations, size, ROWS, WIDTH)
     longest = tl.sqrt(tl.max(tl.sum(eps * eps, 1), 0))
     centre = tl.load(chunks + tl.load(offsets + tl.load(centres + program)) + d, mask=d < size, other=0.0)
-    tile = _chunks_of(chunks, offsets, n_neighbours, 0, size, TILE, WIDTH)
-    tile = tl.where((i < n_neighbours)[:, None], tile - centre[None, :], 0.0)
-    log_w = LOG2_E * tl.load(log_weights + i, mask=i < n_neighbours, other=-float("inf"))
+    tile = _chunks_of(chunks, offsets, n_neighbors, 0, size, TILE, WIDTH)
+    tile = tl.where((i < n_neighbors)[:, None], tile - centre[None, :], 0.0)
+    log_w = LOG2_E * tl.load(log_weights + i, mask=i < n_neighbors, other=-float("inf"))
     half_squares = 0.5 * tl.sum(tile * tile, 1)
     norms = tl.sqrt(2 * half_squares)
     shifts = tl.dot(tile, tl.trans(eps), input_precision="ieee")
@@ -151,14 +173,14 @@ def _diffuse_tile(
     along = tl.sum(tile * centre[None, :], 1)
     centre_norm = tl.sqrt(tl.sum(centre * centre, 0))
     w = TILE + tl.arange(0, WATCH)
-    watched = LOG2_E * tl.load(log_weights + w, mask=w < n_neighbours, other=-float("inf"))
-    watched_norms = tl.load(lengths + w, mask=w < n_neighbours, other=0.0)
-    watched_highest = tl.load(highest + w, mask=w < n_neighbours, other=0.0)
+    watched = LOG2_E * tl.load(log_weights + w, mask=w < n_neighbors, other=-float("inf"))
+    watched_norms = tl.load(lengths + w, mask=w < n_neighbors, other=0.0)
+    watched_highest = tl.load(highest + w, mask=w < n_neighbors, other=0.0)
     unseen = -float("inf")  # the largest log weight of the others
-    if n_neighbours > TILE + WATCH:
+    if n_neighbors > TILE + WATCH:
         unseen = LOG2_E * tl.load(log_weights + TILE + WATCH)
 
-    start = tl.load(noise + program * size + d, mask=d < size, other=0.0)
+    start = tl.load(problem.noise + program * size + d, mask=d < size, other=0.0)
     first_u = start - tl.load(steps) * centre
     first_products = tl.sum(tile * first_u[None, :], 1)
     first_along = tl.sum(first_u * centre, 0)
@@ -200,15 +222,15 @@ def _diffuse_tile(
             closest = tl.full((), float("inf"), tl.float32)
             for first in range(TILE, TILE + WATCH, BLOCK):
                 i_w = first + tl.arange(0, BLOCK)
-                rows = _chunks_of(chunks, offsets, n_neighbours, first, size, BLOCK, WIDTH) - centre[None, :]
-                log_w_w = LOG2_E * tl.load(log_weights + i_w, mask=i_w < n_neighbours, other=-float("inf"))
+                rows = _chunks_of(chunks, offsets, n_neighbors, first, size, BLOCK, WIDTH) - centre[None, :]
+                log_w_w = LOG2_E * tl.load(log_weights + i_w, mask=i_w < n_neighbors, other=-float("inf"))
                 base_w = log_w_w + slope * tl.sum(rows * (u[None, :] - 0.5 * gain * rows), 1)
                 if EXACT:
                     shifts_w = tl.dot(rows, tl.trans(eps), input_precision="ieee")
                     below = largest - tl.max(base_w[:, None] + slope * shifts_w, 0)
                     closest = tl.minimum(closest, tl.min(tl.where(is_perturbation, below, float("inf")), 0))
                 else:
-                    best = tl.load(highest + i_w, mask=i_w < n_neighbours, other=0.0)
+                    best = tl.load(highest + i_w, mask=i_w < n_neighbors, other=0.0)
                     closest = tl.minimum(closest, least - tl.max(base_w + slope * best, 0))
         margin = tl.minimum(margin, tl.minimum(closest, least - others))
 
@@ -240,57 +262,48 @@ def diffuse(
     steps: torch.Tensor,
     cut: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Runs noise (B, n, D) through all steps; see `_diffuse_tile` for the arguments.
+    """Runs noise (B, n, D) through all steps; see `Problem` for the arguments.
 
     Returns:
-        The chunks (B, n, D), and (B, n) what is left over: 1 where more neighbours matter than were weighed.
+        The chunks (B, n, D), and (B, n) what is left over: 1 where more neighbors matter than were weighed.
     """
     n_plans, n_samples, size = noise.shape
-    n_perturbations, n_neighbours = perturbations.shape[1], log_weights.shape[1]
+    n_perturbations, n_neighbors = perturbations.shape[1], log_weights.shape[1]
     rows, width = _power_of_two(n_perturbations), _power_of_two(size)
-    samples = torch.empty_like(noise)
+    problem = Problem(
+        chunks,
+        offsets,
+        log_weights,
+        perturbations,
+        noise,
+        noise if fresh is None else fresh,
+        steps,
+        n_neighbors,
+        n_samples,
+        n_perturbations,
+        size,
+        cut,
+    )
     left_over = torch.ones((n_plans, n_samples), dtype=torch.int32, device=noise.device)
-    centres = torch.zeros_like(left_over)
-    n_measured = n_samples  # at first all samples of a plan are measured from the same neighbour
+    state = State(torch.empty_like(noise), torch.zeros_like(left_over), left_over)
+    n_measured = n_samples  # at first all samples of a plan are measured from the same neighbor
     for tile, watch, exact in TILES:
         n_measurements = n_plans * n_samples // n_measured
-        lengths, highest = (torch.empty((n_measurements, n_neighbours), device=noise.device) for _ in range(2))
-        _measure[(n_measurements, triton.cdiv(n_neighbours, BLOCK))](
-            chunks,
-            offsets,
-            perturbations,
-            centres,
-            left_over,
-            lengths,
-            highest,
-            n_samples // n_measured,
-            n_neighbours,
-            n_perturbations,
-            size,
+        lengths, highest = (torch.empty((n_measurements, n_neighbors), device=noise.device) for _ in range(2))
+        measured = Measured(lengths, highest, n_measured)
+        _measure[(n_measurements, triton.cdiv(n_neighbors, BLOCK))](
+            problem,
+            measured,
+            state,
             BLOCK=BLOCK,
             ROWS=rows,
             WIDTH=width,
             num_warps=4 if width <= 64 else 8,  # pyright: ignore[reportCallIssue]
         )
         _diffuse_tile[(n_plans * n_samples,)](
-            chunks,
-            offsets,
-            log_weights,
-            lengths,
-            highest,
-            perturbations,
-            noise,
-            noise if fresh is None else fresh,
-            steps,
-            samples,
-            centres,
-            left_over,
-            n_neighbours,
-            n_samples,
-            n_measured,
-            n_perturbations,
-            size,
-            cut,
+            problem,
+            measured,
+            state,
             STEPS=len(steps),
             TILE=tile,
             WATCH=watch,
@@ -302,9 +315,9 @@ def diffuse(
             num_warps=_warps(tile, max(rows, width)),  # pyright: ignore[reportCallIssue]
         )
         n_measured = 1
-        if n_neighbours <= tile:
+        if n_neighbors <= tile:
             break
-    return samples, left_over
+    return state.samples, left_over
 
 
 def steps_with_drift(steps: torch.Tensor) -> torch.Tensor:
