@@ -9,7 +9,7 @@ from closedform.errors import ConfigError, DataError
 from closedform.kernels import torch_plan, triton_diffuse
 from closedform.kernels.triton_metric import local_squared_distances
 from closedform.policies import batch_planner
-from closedform.policies.batch_planner import Numbers
+from closedform.policies.batch_planner import Neighbours, Numbers
 from closedform.retrieval.penalty import Penalty
 from tests.conftest import planar_demos, random_demos
 from tests.retrieval.test_large_store import demos_with
@@ -113,6 +113,31 @@ def test_what_the_fused_kernel_cannot_prove_it_leaves_over(monkeypatch):
         np.testing.assert_allclose(chunks[~left_over], expected[~left_over], atol=SINGLE)
         shares.append(left_over.mean())
     assert shares[0] > 0 and shares[0] >= shares[1] and shares[2] == 0
+
+
+def test_a_second_try_looks_at_the_neighbors_that_matter_in_the_end(monkeypatch):
+    """A few that weigh nothing at first lie where perturbations lead, behind many that weigh more and lie far away."""
+    rng = np.random.default_rng(8)
+    policy = ClosedFormPolicy(random_demos(rng, 3, 30, 3, 2), n_action_steps=4, n_diffusion_steps=30, tau=0.3)
+    planner = policy.batch_planner("cpu")
+    numbers = planner.draw(1, 1, torch.Generator().manual_seed(0))
+    size, eps = numbers.noise.shape[2], numbers.perturbations[0].numpy()
+    together = 0.01 * rng.normal(size=(10, size))
+    far = 5 * np.eye(size)[rng.integers(size, size=20)]
+    chunks = torch.as_tensor(np.concatenate([together, far, eps[:4]]), dtype=torch.float32)
+    log_weights = torch.cat([-torch.arange(10.0), torch.linspace(-40, -60, 20), torch.full((4,), -70.0)])[None]
+    near = Neighbours(
+        torch.zeros((1, 1, 2), dtype=torch.int64), torch.zeros(1), chunks, size * torch.arange(34)[None], log_weights
+    )
+    monkeypatch.setattr(planner, "neighbours", lambda queries, everything=False: near)
+    monkeypatch.setattr(triton_diffuse, "TILES", ((16, 64, True),))
+    monkeypatch.setattr(triton_diffuse, "SECOND_TILES", ((16, 64, True),))
+    queries = torch.zeros((1, 3))
+    _, attempts, left_over = planner._fused(queries, numbers, queries)
+    _, chunk, still_left_over = planner._fused_in_order(queries, numbers, attempts)
+    _, expected = planner._unfused(queries, numbers)
+    assert left_over.all() and not still_left_over.any()
+    np.testing.assert_allclose(chunk.numpy(), expected.numpy(), atol=SINGLE)
 
 
 @pytest.mark.parametrize("width", [3, 16, 20])

@@ -191,6 +191,18 @@ def normalized(store: DeviceStore, chunks: Tensor, choice: Tensor) -> Tensor:
     return (chunks - offset[:, None, None]) * scale[:, None, None]
 
 
+def lead(
+    chunks: Tensor, log_weights: Tensor, perturbations: Tensor, sample: Tensor, gain: Tensor, sigma: Tensor
+) -> Tensor:
+    """How near neighbors come to the largest weight at a sample, in nats, for the best of the perturbations.
+
+    (B, k, D), (B, k), (B, M, D), (B, D), (), () -> (B, k), at most 0
+    """
+    distances = torch.cdist(sample[:, None] + perturbations, gain * chunks)
+    logits = log_weights[:, None] - distances * distances / (2 * sigma * sigma)
+    return (logits - logits.amax(2, keepdim=True)).amax(1)
+
+
 def diffuse_all(
     chunks: Tensor, log_weights: Tensor, perturbations: Tensor, noise: Tensor, fresh: Tensor | None, steps: np.ndarray
 ) -> Tensor:

@@ -9,12 +9,12 @@ perturbation j has the logarithm
 up to terms that are the same for every i. A step moves u along a mixture of the D_i, so that u . D_i follows from the
 inner products of the chunks, and no chunk is read before the end.
 
-The first TILE neighbors, in falling order of log w_i, get their exact weights. The next WATCH are bounded with
-u . D_i <= |u| |D_i| and the best of the eps_j . D_i; where that comes within `cut` of the largest term, with u . D_i
-itself. For all others |D_i| may be anything: l_ij <= log w_i + (|u| + |eps_j|)^2 / (2 sigma^2). Where a bound still
-comes too near the sample is left over. A larger tile takes it up, which looks at the l_ij of the watched ones
-themselves, and measures from the neighbor that had most weight in the end instead of A_0: the bounds are best where
-the sample is near. The caller takes what is left.
+The first TILE neighbors, in falling order of log w_i unless the caller knows better, get their exact weights. The
+next WATCH are bounded with u . D_i <= |u| |D_i| and the best of the eps_j . D_i; where that comes within `cut` of the
+largest term, with u . D_i itself. For all others |D_i| may be anything: l_ij <= log w_i + (|u| + |eps_j|)^2 / (2
+sigma^2). Where a bound still comes too near the sample is left over. A larger tile takes it up, which looks at the
+l_ij of the watched ones themselves, and measures from the neighbor that had most weight in the end instead of A_0:
+the bounds are best where the sample is near. The caller takes what is left.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 ROUNDING = tl.constexpr(2.0**-9)  # more than inner products of numbers with 10 bits can be off by
 SLACK = tl.constexpr(1e-3)  # of the lengths that |u| is made of, more than rounding can take from it
 TILES = ((16, 512, False), (64, 1024, True))  # neighbors weighed, and watched; whether with their own l_ij
+SECOND_TILES = ((64, 2048, True),)  # the same for samples whose neighbors were put in a better order
 BLOCK = 64  # neighbors that are measured at once
 
 
@@ -37,7 +38,7 @@ class Problem(NamedTuple):
 
     Attributes:
         chunks, offsets: the chunk of neighbor i of plan b is `size` numbers from chunks + offsets[b, i].
-        log_weights: (B, k), the largest first, which is 0.
+        log_weights: (B, k), the largest being 0; those beyond the ones that are watched are in falling order.
         perturbations: (B, M, size); noise: (B, n, size); fresh: (S, B, n, size)
         steps: (S, 6) of gain, noise, keep, jump, spread, and drift: what a step adds to u along A_0.
         n_neighbors, n_samples, n_perturbations, size: k, n, M and the numbers of a chunk.
@@ -143,7 +144,7 @@ def _diffuse_tile(
         state: `State`.
         STEPS: S.
         TILE, WATCH, BLOCK: neighbors that are weighed, that are bounded, and so many at once.
-        EXACT: whether the watched ones' l_ij are looked at where a bound comes too near, or a better bound.
+        EXACT: whether the watched ones' own l_ij are looked at where the better bound comes too near as well.
         ROWS, WIDTH: powers of two that hold the perturbations and a chunk.
         HAS_FRESH: whether noise is added along the way.
     """
@@ -225,13 +226,14 @@ def _diffuse_tile(
                 rows = _chunks_of(chunks, offsets, n_neighbors, first, size, BLOCK, WIDTH) - centre[None, :]
                 log_w_w = LOG2_E * tl.load(log_weights + i_w, mask=i_w < n_neighbors, other=-float("inf"))
                 base_w = log_w_w + slope * tl.sum(rows * (u[None, :] - 0.5 * gain * rows), 1)
-                if EXACT:
-                    shifts_w = tl.dot(rows, tl.trans(eps), input_precision="ieee")
-                    below = largest - tl.max(base_w[:, None] + slope * shifts_w, 0)
-                    closest = tl.minimum(closest, tl.min(tl.where(is_perturbation, below, float("inf")), 0))
-                else:
-                    best = tl.load(highest + i_w, mask=i_w < n_neighbors, other=0.0)
-                    closest = tl.minimum(closest, least - tl.max(base_w + slope * best, 0))
+                best = tl.load(highest + i_w, mask=i_w < n_neighbors, other=0.0)
+                nearest = least - tl.max(base_w + slope * best, 0)
+                if EXACT:  # noqa: SIM102 - decided while compiling
+                    if nearest < cut * LOG2_E:
+                        shifts_w = tl.dot(rows, tl.trans(eps), input_precision="ieee")
+                        below = largest - tl.max(base_w[:, None] + slope * shifts_w, 0)
+                        nearest = tl.min(tl.where(is_perturbation, below, float("inf")), 0)
+                closest = tl.minimum(closest, nearest)
         margin = tl.minimum(margin, tl.minimum(closest, least - others))
 
         mixed = tl.sum(inner * shares[None, :], 1)
@@ -244,9 +246,9 @@ def _diffuse_tile(
             more = tl.load(steps + 6 * s + 4) * tl.load(fresh + at + d, mask=d < size, other=0.0)
             added = keep * added + more
             products += tl.sum(tile * more[None, :], 1)
+    sample = kept * start + added + tl.sum(mixture[:, None] * tile, 0) + tl.sum(mixture, 0) * centre
+    tl.store(samples + program * size + d, sample, mask=d < size)
     if margin >= cut * LOG2_E:
-        sample = kept * start + added + tl.sum(mixture[:, None] * tile, 0) + tl.sum(mixture, 0) * centre
-        tl.store(samples + program * size + d, sample, mask=d < size)
         tl.store(left_over + program, 0)
     else:
         tl.store(centres + program, tl.argmax(shares, 0))
@@ -261,11 +263,13 @@ def diffuse(
     fresh: torch.Tensor | None,
     steps: torch.Tensor,
     cut: float,
+    tiles: tuple[tuple[int, int, bool], ...] = TILES,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Runs noise (B, n, D) through all steps; see `Problem` for the arguments.
 
     Returns:
-        The chunks (B, n, D), and (B, n) what is left over: 1 where more neighbors matter than were weighed.
+        The chunks (B, n, D), and (B, n) what is left over: 1 where more neighbors matter than were weighed, and the
+        chunk is therefore only an approximation.
     """
     n_plans, n_samples, size = noise.shape
     n_perturbations, n_neighbors = perturbations.shape[1], log_weights.shape[1]
@@ -287,7 +291,7 @@ def diffuse(
     left_over = torch.ones((n_plans, n_samples), dtype=torch.int32, device=noise.device)
     state = State(torch.empty_like(noise), torch.zeros_like(left_over), left_over)
     n_measured = n_samples  # at first all samples of a plan are measured from the same neighbor
-    for tile, watch, exact in TILES:
+    for tile, watch, exact in tiles:
         n_measurements = n_plans * n_samples // n_measured
         lengths, highest = (torch.empty((n_measurements, n_neighbors), device=noise.device) for _ in range(2))
         measured = Measured(lengths, highest, n_measured)

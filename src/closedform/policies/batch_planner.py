@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 DISTANCES_AT_ONCE = 2**29  # numbers in the largest matrix, 2 GiB
 SAMPLES_AT_ONCE, LOGITS_AT_ONCE = 2**16, 2**27
-N_KEPT = 64 + 1024 + 1  # neighbours that the fused kernel sees, and one to bound the rest
-REDONE_AT_ONCE = 32  # plans that all neighbours are weighed for
+N_KEPT = 64 + 1024 + 1  # neighbors that the fused kernel sees, and one to bound the rest
+SECOND_AT_ONCE, SECOND_SEES = (64, 1024), 64 + 2048  # samples that get a second try, and neighbors that it sees
+REDONE_AT_ONCE = 32  # samples that all neighbors are weighed for
 N_GRAPHS = 12  # of shapes of batches
 
 
@@ -100,29 +101,69 @@ class BatchPlanner:
 
     def plan(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor]:
         """The neighbours of queries, and chunks (B, n, D) made with random numbers; the next call overwrites both."""
-        import torch
 
         if self.device.type != "cuda":
             return self._unfused(queries, numbers)
         near, chunks, left_over = self._replay(self._fused, queries, numbers)
-        again = left_over.any(1).nonzero()[:, 0]  # more neighbours matter than the fused kernel holds
-        if len(again):
-            at_once = min(REDONE_AT_ONCE, self._unfused_at_once(numbers.noise.shape[1]))
-            for some in again.split(at_once):
-                padded = torch.cat([some, some[:1].expand(at_once - len(some))])
-                redone = self._replay(self._unfused, queries[padded], numbers.of(padded))
-                chunks[some] = redone[1][: len(some)]
+        samples = left_over.nonzero()
+        if len(samples) and self._k <= SECOND_SEES:  # neighbors that weigh little at first matter in the end
+            at_once = SECOND_AT_ONCE[len(samples) > SECOND_AT_ONCE[0]]
+            samples = self._redo(self._fused_in_order, samples, at_once, queries, numbers, chunks)
+        if len(samples):  # more neighbors matter than the fused kernel can hold
+            at_once = min(REDONE_AT_ONCE, self._unfused_at_once(1))
+            self._redo(self._unfused, samples, at_once, queries, numbers, chunks)
         return near, chunks
+
+    def _redo(
+        self,
+        plan: Callable[..., Any],
+        samples: torch.Tensor,
+        at_once: int,
+        queries: torch.Tensor,
+        numbers: Numbers,
+        chunks: torch.Tensor,
+    ) -> torch.Tensor:
+        """Makes some samples (m, 2), of plan and sample, again, so many at once; returns those left over even so."""
+        import torch
+
+        left = [samples[:0]]
+        for some in samples.split(at_once):
+            padded = torch.cat([some, some[:1].expand(at_once - len(some), 2)])
+            plans, which = padded.T
+            attempts = chunks[plans, which][:, None]
+            _, made, *left_over = self._replay(plan, queries[plans], numbers.of(plans, which), attempts)
+            chunks[some[:, 0], some[:, 1]] = made[: len(some), 0]
+            left += [some[each[: len(some), 0] > 0] for each in left_over]
+        return torch.cat(left)
 
     def _unfused_at_once(self, n_samples: int) -> int:
         """Plans whose logits, of all samples, perturbations and neighbours, are held at once."""
         return max(1, LOGITS_AT_ONCE // (n_samples * self.policy.config.n_perturbations * self._k))
 
-    def _fused(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor, torch.Tensor]:
+    def _fused(
+        self, queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor
+    ) -> tuple[Neighbours, torch.Tensor, torch.Tensor]:
         near = self.neighbours(queries)
         return near, *self._diffuse_fused(near, numbers)
 
-    def _unfused(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor]:
+    def _fused_in_order(
+        self, queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor
+    ) -> tuple[Neighbours, torch.Tensor, torch.Tensor]:
+        """All neighbors in the order in which they matter where the first attempts (B, 1, D) ended, or at first."""
+        from closedform.kernels import torch_plan
+        from closedform.kernels.triton_diffuse import SECOND_TILES
+
+        near = self.neighbours(queries, everything=True)
+        chunks = self.gathered(near, attempts.shape[2])
+        gain, sigma = self._steps[-1, 0], self._steps[-1, 1]
+        late = torch_plan.lead(chunks, near.log_weights, numbers.perturbations, attempts[:, 0], gain, sigma)
+        order = late.maximum(near.log_weights).argsort(1, descending=True)
+        near = replace(near, offsets=near.offsets.gather(1, order), log_weights=near.log_weights.gather(1, order))
+        return near, *self._diffuse_fused(near, numbers, SECOND_TILES)
+
+    def _unfused(
+        self, queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor | None = None
+    ) -> tuple[Neighbours, torch.Tensor]:
         near = self.neighbours(queries, everything=True)
         return near, self._diffuse_all(near, numbers)
 
@@ -188,8 +229,10 @@ class BatchPlanner:
         drawn = numbers.perturbations, numbers.noise, numbers.fresh
         return diffuse_all(chunks, near.log_weights, *drawn, self.policy._steps)
 
-    def _diffuse_fused(self, near: Neighbours, numbers: Numbers) -> tuple[torch.Tensor, torch.Tensor]:
-        from closedform.kernels.triton_diffuse import diffuse, steps_with_drift
+    def _diffuse_fused(
+        self, near: Neighbours, numbers: Numbers, tiles: tuple[tuple[int, int, bool], ...] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        from closedform.kernels.triton_diffuse import TILES, diffuse, steps_with_drift
 
         return diffuse(
             near.chunks,
@@ -200,37 +243,45 @@ class BatchPlanner:
             numbers.fresh,
             steps_with_drift(self._steps),
             self.policy._cut(self._k),
+            tiles or TILES,
         )
 
-    def _replay(self, plan: Callable[..., Any], queries: torch.Tensor, numbers: Numbers) -> Any:
+    def _replay(
+        self, plan: Callable[..., Any], queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor | None = None
+    ) -> Any:
         """What a method plans; its work for batches of this shape is captured at the first call."""
         import torch
 
         key = plan.__name__, len(queries), numbers.noise.shape[1]
+        attempts = queries[:0] if attempts is None else attempts
         with torch.cuda.device(self.device):
-            graph = self._graphs.pop(key, None) or _capture(plan, queries.clone(), numbers.clone())
+            graph = self._graphs.pop(key, None)
+            graph = graph or _capture(plan, queries.clone(), numbers.clone(), attempts.clone())
             self._graphs[key] = graph  # the last used is the last
             if len(self._graphs) > N_GRAPHS:
                 del self._graphs[next(iter(self._graphs))]
-            return graph(queries, numbers)
+            return graph(queries, numbers, attempts)
 
 
-def _capture(plan: Callable[..., Any], queries: torch.Tensor, numbers: Numbers) -> Callable[..., Any]:
+def _capture(
+    plan: Callable[..., Any], queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor
+) -> Callable[..., Any]:
     """A function like `plan` that replays its work on the device; what it returns is overwritten by the next call."""
     import torch
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):  # compiles and allocates what must not happen while capturing
-        plan(queries, numbers)
+        plan(queries, numbers, attempts)
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        planned = plan(queries, numbers)
+        planned = plan(queries, numbers, attempts)
 
-    def replay(new_queries: torch.Tensor, new_numbers: Numbers) -> Any:
+    def replay(new_queries: torch.Tensor, new_numbers: Numbers, new_attempts: torch.Tensor) -> Any:
         queries.copy_(new_queries)
         numbers.copy_(new_numbers)
+        attempts.copy_(new_attempts)
         graph.replay()
         return planned
 
@@ -256,10 +307,10 @@ class Numbers:
         noise, perturbations = (planner._tensor(np.array(part)) for part in zip(*pairs, strict=True))
         return cls(noise, perturbations, None)
 
-    def of(self, plans: torch.Tensor) -> Numbers:
-        """Those of some plans."""
-        fresh = None if self.fresh is None else self.fresh[:, plans]
-        return Numbers(self.noise[plans], self.perturbations[plans], fresh)
+    def of(self, plans: torch.Tensor, samples: torch.Tensor) -> Numbers:
+        """Those of one sample each of some plans."""
+        fresh = None if self.fresh is None else self.fresh[:, plans, samples][:, :, None]
+        return Numbers(self.noise[plans, samples][:, None], self.perturbations[plans], fresh)
 
     def clone(self) -> Numbers:
         """A copy."""
