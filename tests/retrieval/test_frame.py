@@ -10,7 +10,7 @@ from closedform.demos.encoding import Encoding
 from closedform.demos.rigid import into_frame, out_of_frame
 from closedform.kernels.records import Rows, Transfers
 from closedform.kernels.transfer import find_voters, transfer_chunk
-from closedform.retrieval.frame import N_AGREEING, BodyPoses, frame_axes, voters
+from closedform.retrieval.frame import N_VOTERS, BodyPoses, frame_axes, voters
 
 PLANAR = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle"))
 SPATIAL = Layout.of(("hand", "position", 3), ("hand", "quaternion"), ("can", "position", 3), ("can", "rotation6d"))
@@ -52,7 +52,7 @@ def test_leaving_a_frame_undoes_entering_it_and_kernels_enter_alike(layout, acti
             frames = np.array([(frame.body, frame.turns, 0)])
             rows = Rows(np.empty((0, 0)), 6, chunks.reshape(24, -1), 4 * np.arange(6), np.arange(6), poses, held)
             scaling = offset[None], scale[None], np.empty(0)
-            transfers = Transfers(4, blocks, frames, hands, turns, poses_of.dimension, *scaling)
+            transfers = Transfers(4, blocks, frames, hands, turns, poses_of.dimension, *scaling, N_VOTERS, 2.0)
             transfer_chunk(rows, i, transfers, carry, rotation, carried)
             np.testing.assert_allclose(carried, ((inside[i] - offset) * scale).ravel(), atol=1e-12)
     expected = ["world", "hand", "block", "block.position"]
@@ -75,10 +75,10 @@ def test_voters_are_the_nearest_of_each_episode(neighbours):
     squared, episodes = (np.array(values) for values in zip(*neighbours, strict=True))
     chosen = voters(squared.astype(float), episodes)
     if len(set(episodes)) > 1:
-        assert len(set(episodes[chosen])) == len(chosen) == min(N_AGREEING, len(set(episodes)))
+        assert len(set(episodes[chosen])) == len(chosen) == min(N_VOTERS, len(set(episodes)))
         for voter in chosen:
             assert squared[voter] == squared[episodes == episodes[voter]].min()
     assert (np.diff(squared[chosen]) >= 0).all()
-    compiled = np.empty(N_AGREEING, np.int64)
+    compiled = np.empty(N_VOTERS, np.int64)
     count = find_voters(np.arange(len(squared)), squared.astype(float), episodes, compiled)
     np.testing.assert_array_equal(compiled[:count], chosen)

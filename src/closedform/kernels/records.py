@@ -83,6 +83,8 @@ class Transfers(NamedTuple):
         dimension: 2 or 3, of space.
         offset, scale: (F, D), normalized = (encoded - offset) * scale.
         weight: (D,), what makes the variances in different frames comparable.
+        n_voters: how many of the nearest neighbors choose the frame.
+        preference: how many times less variance makes a frame better than the whole pose of a body.
     """
 
     n_action_steps: int
@@ -94,6 +96,8 @@ class Transfers(NamedTuple):
     offset: Any
     scale: Any
     weight: Any
+    n_voters: int
+    preference: float
 
 
 class Sampling(NamedTuple):

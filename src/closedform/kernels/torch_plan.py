@@ -16,7 +16,6 @@ import torch
 from closedform.demos.encoding import Block
 from closedform.demos.rigid import into_frame, onto_grasped, pose_axes
 from closedform.kernels.records import GoalTerm, Metric, Rows, Transfers
-from closedform.retrieval.frame import CLEARLY, N_AGREEING
 
 Tensor = torch.Tensor
 WIDEST = 64  # features that the fused metric holds
@@ -101,7 +100,7 @@ def goal_penalty(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tensor:
 
 def voters(store: DeviceStore, rows: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
     """The reference's `voters`: indices into the neighbours (B, v), and their squared distances, infinite for none."""
-    n_voters = min(N_AGREEING, rows.shape[1])
+    n_voters = min(store.transfers.n_voters, rows.shape[1])
     nearest = torch.topk(squared, n_voters, largest=False)
     if store.n_episodes == 1:
         return nearest.indices, nearest.values
@@ -149,7 +148,9 @@ def choose_transfer(store: DeviceStore, rows: Tensor, squared: Tensor) -> Tensor
             choice[:, h, 0] = f
             chunks = transferred(store, encoded, poses, choice)
             deviations = chunks - (weights * chunks).sum(1, keepdim=True)
-            variance = (weights * deviations * deviations * share).sum((1, 2, 3)) * (1.0 if whole else CLEARLY)
+            variance = (weights * deviations * deviations * share).sum((1, 2, 3)) * (
+                1.0 if whole else store.transfers.preference
+            )
             better = variance < least * (1 - 1e-6) - 1e-12
             if body >= 0:
                 better &= choice[:, h, 1] != body

@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from closedform.kernels.jit import jit
-from closedform.retrieval.frame import CLEARLY, N_AGREEING
 
 
 @jit()
@@ -208,7 +207,7 @@ def choose_transfer(rows, neighbors, squared, transfers, rotation, choice):
         holding = holding or (hands[h, 0] >= 0 and hands[h, 1] >= 0 and hands[h, 2] >= 0)
     if n_frames == 1 and not holding:
         return
-    voters = np.empty(N_AGREEING, np.int64)
+    voters = np.empty(transfers.n_voters, np.int64)
     count = find_voters(neighbors, squared, rows.episodes, voters)
     mean_squared = 0.0
     for v in range(count):
@@ -245,7 +244,7 @@ def choose_transfer(rows, neighbors, squared, transfers, rotation, choice):
                             deviation = chunks[v, t * width + c] - mean
                             variance += share * weights[v] / total * deviation * deviation
             if not frames[f, 2]:
-                variance *= CLEARLY
+                variance *= transfers.preference
             if variance < least * (1.0 - 1e-9) - 1e-12:
                 best, least = f, variance
         choice[h, 0] = best

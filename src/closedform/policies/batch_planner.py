@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closedform.errors import ConfigError, MissingExtraError
-from closedform.kernels.records import GoalTerm, Rows, Transfers
+from closedform.kernels.records import GoalTerm, Rows
 from closedform.policies.demonstration_policy import Generated, refuse_unmeasured
 from closedform.policies.randomness import Seed, generator
 from closedform.retrieval.store import Store
@@ -355,7 +355,7 @@ def _on_device(
     features, actions, row_episodes = store.index.rows()[:], store.actions[:], store.row_episodes[:]
     centre = features.mean(0)
     centred = tensor(_padded(features - centre))
-    blocks, frames, hands = spec.tables
+    blocks, frames, hands = store.transfers.blocks, store.transfers.frames, store.transfers.hands
     hand_of = np.zeros(spec.encoding.width, np.int64)
     for start, size, _, _, hand in blocks:
         hand_of[start : start + size] = hand
@@ -388,16 +388,11 @@ def _on_device(
             tolerance=goal.tolerance,
         ),
         goal_still=tensor((goal.ends[row_episodes] - features[:, goal.columns]).T),
-        transfers=Transfers(
-            n_action_steps=spec.n_action_steps,
+        transfers=store.transfers._replace(
             blocks=blocks.tolist(),
             frames=frames.tolist(),
             hands=hands.tolist(),
-            turns=tensor(store.carrier.turns),
-            dimension=spec.body_poses.dimension,
-            offset=tensor(store.scaling.offset),
-            scale=tensor(store.scaling.scale),
-            weight=tensor(store.scaling.weight),
+            **{name: tensor(getattr(store.transfers, name)) for name in ("turns", "offset", "scale", "weight")},
         ),
         frame_bodies=whole(frames[:, 0]),
         frame_turns=whole(frames[:, 1]) > 0,

@@ -11,8 +11,8 @@ from closedform.demos.layout import ROTATIONS, Layout
 from closedform.demos.rigid import pose_axes
 from closedform.errors import ConfigError
 
-CLEARLY = 2.0  # times less variance makes a frame better than a body's whole pose
-N_AGREEING = 10  # neighbours, each of another episode where there are enough, that vote on the frame
+PREFERENCE = 2.0  # times less variance makes a frame better than a body's whole pose
+N_VOTERS = 10  # neighbours, each of another episode where there are enough, that vote on the frame
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def voters(squared_distances: np.ndarray, episodes: np.ndarray) -> np.ndarray:
     order = np.argsort(squared_distances, kind="stable")
     _, first = np.unique(episodes[order], return_index=True)
     if len(first) < 2:
-        return order[:N_AGREEING]
-    return order[np.sort(first)[:N_AGREEING]]
+        return order[:N_VOTERS]
+    return order[np.sort(first)[:N_VOTERS]]
 
 
 def disagreement(chunks: np.ndarray, squared_distances: np.ndarray, frame: Frame) -> float:
@@ -151,4 +151,4 @@ def disagreement(chunks: np.ndarray, squared_distances: np.ndarray, frame: Frame
     weights = np.exp(-0.5 * squared_distances / max(float(squared_distances.mean()), 1e-300))
     weights /= weights.sum()
     deviations = chunks - weights @ chunks
-    return float(weights @ np.sum(deviations * deviations, axis=1)) * (1.0 if frame.whole else CLEARLY)
+    return float(weights @ np.sum(deviations * deviations, axis=1)) * (1.0 if frame.whole else PREFERENCE)

@@ -13,6 +13,7 @@ from closedform.demos.chunks import cut, too_short
 from closedform.demos.episode import Episode
 from closedform.errors import DataError
 from closedform.kernels.records import Metric, Rows, Transfers
+from closedform.retrieval.frame import N_VOTERS, PREFERENCE
 from closedform.retrieval.goal import Goal, find_goal
 from closedform.retrieval.hand import Carrier, rotation_near
 from closedform.retrieval.index import ExactIndex
@@ -149,8 +150,9 @@ class Store:
     def transfers(self) -> Transfers:
         """How chunks are transferred, as the compiled planner reads it."""
         spec = self.spec
+        turns, dimension = self.carrier.turns, spec.body_poses.dimension
         return Transfers(
-            spec.n_action_steps, *spec.tables, self.carrier.turns, spec.body_poses.dimension, *self.scaling
+            spec.n_action_steps, *spec.tables, turns, dimension, *self.scaling, n_voters=N_VOTERS, preference=PREFERENCE
         )
 
     @cached_property
