@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,12 @@ class Checksums:
         return cls(tuple(episodes), stored["description"])
 
     def check_description(
-        self, path: Path, layouts: dict[str, Layout], rate: float | None, tasks: Sequence[str] | None, n_episodes: int
+        self,
+        path: Path,
+        layouts: Mapping[str, Layout | None],
+        rate: float | None,
+        tasks: Sequence[str] | None,
+        n_episodes: int,
     ) -> None:
         """Refuses layouts, a rate or tasks that are not those which were written, and missing episodes."""
         written = sum(checksum is not None for checksum in self.episodes)

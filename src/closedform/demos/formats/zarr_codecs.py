@@ -89,23 +89,23 @@ def _all_of(machine: Any, decoded: bytes, largest: int) -> bytes:
 
 
 def _blosc(data: bytes, _: dict[str, Any], largest: int) -> bytes:
-    from numcodecs import blosc
+    from numcodecs.blosc import Blosc
 
     if len(data) < 16:
         raise ValueError("blosc data without a header")
     size, length = (int.from_bytes(data[at : at + 4], "little") for at in (4, 12))
     if size > largest or not 16 <= length <= len(data):
         raise ValueError(f"blosc data for {size} bytes where {largest} fit, {length} long where there are {len(data)}")
-    return bytes(blosc.Blosc().decode(data))
+    return bytes(Blosc().decode(data))
 
 
 def _lz4(data: bytes, _: dict[str, Any], largest: int) -> bytes:
-    from numcodecs import lz4
+    from numcodecs.lz4 import LZ4
 
     size = int.from_bytes(data[:4], "little")
     if len(data) < 4 or size > largest:
         raise ValueError(f"lz4 data for {size} bytes where {largest} fit")
-    return bytes(lz4.LZ4().decode(data))
+    return bytes(LZ4().decode(data))
 
 
 def _zstd(data: bytes, _: dict[str, Any], largest: int) -> bytes:
@@ -116,9 +116,9 @@ def _zstd(data: bytes, _: dict[str, Any], largest: int) -> bytes:
         return pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(largest + 1)
     if size > largest:
         raise ValueError(f"zstd data for {size} bytes where {largest} fit")
-    from numcodecs import zstd
+    from numcodecs.zstd import Zstd
 
-    return bytes(zstd.Zstd().decode(data))
+    return bytes(Zstd().decode(data))
 
 
 def _zstd_size(data: bytes) -> int | None:
@@ -145,9 +145,9 @@ def _checksum(name: str) -> Callable[[bytes, dict[str, Any], int], bytes]:
 
 
 def _fletcher32(data: bytes, _: dict[str, Any], __: int) -> bytes:
-    from numcodecs import fletcher32
+    from numcodecs.fletcher32 import Fletcher32
 
-    return bytes(fletcher32.Fletcher32().decode(data))
+    return bytes(Fletcher32().decode(data))
 
 
 def _delta(data: bytes, codec: dict[str, Any], largest: int) -> bytes:
