@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
@@ -140,7 +139,7 @@ def valid_rate(rate: Any) -> float | None:
     """A rate in steps a second, or None if it is not known; anything else is refused."""
     if rate is None:
         return None
-    if isinstance(rate, bool | np.bool_) or not isinstance(rate, numbers.Real):
+    if isinstance(rate, bool) or not isinstance(rate, int | float | np.integer | np.floating):
         raise DataError(f"rate: expected a number of steps a second, found {str(rate)[:50]!r}")
     if not RATES[0] <= rate <= RATES[1]:  # NaN is not either
         found = f"{float(rate):g}" if abs(rate) < 1e300 or rate != rate else "a number too large"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,18 @@ class Checksums:
 
     Attributes:
         episodes: of each episode's observations and actions; None where an episode has none.
-        description: of the layouts, the rate, the tasks and the number of episodes.
+        description: of the layouts, the rate and the number of episodes.
     """
 
     episodes: tuple[str | None, ...]
     description: str | None
 
     @classmethod
-    def of(cls, demos: Demos, rate: float | None, tasks: Sequence[str] | None) -> Checksums:
-        """Of demonstrations that are written with this rate and these tasks."""
+    def of(cls, demos: Demos, rate: float | None) -> Checksums:
+        """Of demonstrations that are written with this rate."""
         episodes = tuple(crc32((episode.observations, episode.actions)) for episode in demos)
         layouts = demos.observation_layout, demos.action_layout
-        return cls(episodes, _description(*layouts, rate, tasks, len(episodes)))
+        return cls(episodes, _description(*layouts, rate, len(episodes)))
 
     def to_json(self) -> dict[str, Any]:
         """The checksums as plain lists and dictionaries."""
@@ -59,17 +59,15 @@ class Checksums:
         path: Path,
         layouts: Mapping[str, Layout | None],
         rate: float | None,
-        tasks: Sequence[str] | None,
         n_episodes: int,
     ) -> None:
-        """Refuses layouts, a rate or tasks that are not those which were written, and missing episodes."""
+        """Refuses layouts and a rate that are not those which were written, and missing episodes."""
         written = sum(checksum is not None for checksum in self.episodes)
         if n_episodes < len(self.episodes):
             raise LoadError(f"{path}: expected {len(self.episodes)} episodes, found {n_episodes}; {HELP}")
-        tasks = tasks[: len(self.episodes)] if tasks is not None else None
-        found = _description(layouts.get("observation_layout"), layouts.get("action_layout"), rate, tasks, written)
+        found = _description(layouts.get("observation_layout"), layouts.get("action_layout"), rate, written)
         if self.description is not None and found != self.description:
-            raise LoadError(f"{path}: checksum mismatch in the layouts, the rate, the tasks or the episodes; {HELP}")
+            raise LoadError(f"{path}: checksum mismatch in the layouts, the rate or the number of episodes; {HELP}")
 
     def check_episode(self, path: Path, number: int, observations: np.ndarray, actions: np.ndarray) -> bool:
         """Refuses numbers that are not those which were written; False where there is no checksum."""
@@ -89,9 +87,8 @@ def _description(
     observation_layout: Layout | None,
     action_layout: Layout | None,
     rate: float | None,
-    tasks: Sequence[str] | None,
     n_episodes: int,
 ) -> str:
     layouts = [layout.to_json() if layout else None for layout in (observation_layout, action_layout)]
-    facts = [*layouts, None if rate is None else float(rate), None if tasks is None else list(tasks), n_episodes]
+    facts = [*layouts, None if rate is None else float(rate), n_episodes]
     return f"{zlib.crc32(json.dumps(facts, sort_keys=True).encode()):08x}"

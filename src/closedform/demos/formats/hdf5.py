@@ -100,7 +100,7 @@ def _check_filters(where: str, dataset: Any) -> None:
 
 
 def _check_written(where: str, dataset: Any) -> None:
-    """Refuses what was never written, for which HDF5 gives zeros."""
+    """Refuses what was never written, for which HDF5 gives zeros, and chunks that are larger than what they hold."""
     if not dataset.size:
         return
     if dataset.chunks is None:
@@ -113,6 +113,20 @@ def _check_written(where: str, dataset: Any) -> None:
             f"{where}: expected {expected} {what}, found {expected - found} that were never written and would be read "
             "as zeros"
         )
+    if dataset.chunks is not None:
+        whole = math.prod(dataset.chunks) * dataset.dtype.itemsize
+        largest = max(_chunk_sizes(dataset))
+        if largest > 2 * whole + 4096:  # compressed, so that it decodes to much more than its place
+            raise LoadError(f"{where}: expected chunks of {whole} bytes, found one of {largest} before it is decoded")
+
+
+def _chunk_sizes(dataset: Any) -> list[int]:
+    """Bytes that each chunk takes in the file."""
+    sizes: list[int] = []
+    if hasattr(dataset.id, "chunk_iter"):
+        dataset.id.chunk_iter(lambda chunk: sizes.append(chunk.size))
+        return sizes
+    return [dataset.id.get_chunk_info(index).size for index in range(dataset.id.get_num_chunks())]
 
 
 def json_attribute(path: Path, attributes: Any, name: str) -> Any:

@@ -65,7 +65,7 @@ def _read(path: Path, store: ZarrStore, options: ReadOptions) -> Demos:
     layouts = {name: _layout(path, name, attributes.get(name)) for name in ("observation_layout", "action_layout")}
     checksums = Checksums.from_json(path, attributes.get(KEY))
     if checksums is not None:
-        checksums.check_description(path, layouts, rate, None, ends.size)
+        checksums.check_description(path, layouts, rate, ends.size)
     observations = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
     return split(path, observations, actions, ends, options, checksums=checksums, **layouts, rate=rate)
 
@@ -85,7 +85,7 @@ def write(demos: Demos, path: Path) -> None:
     attributes: dict[str, Any] = {
         "observation_layout": json.dumps(demos.observation_layout.to_json()),
         "action_layout": json.dumps(demos.action_layout.to_json()),
-        KEY: Checksums.of(demos, demos.rate, None).to_json(),
+        KEY: Checksums.of(demos, demos.rate).to_json(),
     }
     if demos.rate is not None:
         attributes["rate"] = demos.rate

@@ -106,7 +106,7 @@ def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
     frequency = arguments.get("control_freq") if isinstance(arguments, dict) else None
     checksums = _checksums(path, data, everything)
     if checksums is not None:
-        checksums.check_description(path, stored, written, None, len(everything))
+        checksums.check_description(path, stored, written, len(everything))
     verified = verify(path, chosen, pairs, checksums, options)
     unknown = environment.get("env_name") in (None, UNKNOWN["env_name"])
     if options.actions != "recorded":
@@ -247,7 +247,7 @@ def _absolute(
 def write(demos: Demos, path: Path) -> None:
     """Writes observations as the one key `obs/observation`, with the layouts as attributes."""
     h5py = require("h5py", "writing a robomimic file")
-    checksums = Checksums.of(demos, demos.rate, None)
+    checksums = Checksums.of(demos, demos.rate)
     # In memory, because HDF5 ends the process when it cannot close a file on a full disk.
     with appearing(path, folder=False) as target, h5py.File(path.name, "w", driver="core", backing_store=False) as file:
         data = file.create_group("data")

@@ -36,7 +36,10 @@ class Sizes:
     @classmethod
     def of(cls, path: Path, files: Iterable[Path]) -> Sizes:
         """For what is read from these files."""
-        return cls(path, sum(file.stat().st_size for file in files))
+        try:
+            return cls(path, sum(file.stat().st_size for file in files))
+        except OSError as error:
+            raise LoadError(f"{path}: expected files that can be read, found {error}") from error
 
     def add(self, name: str, shape: Sequence[int], dtype: np.dtype) -> None:
         """Counts an array; numbers other than float32 and float64 become float64."""
