@@ -16,6 +16,7 @@ from tqdm import tqdm
 from tyro.conf import Positional, arg
 
 from closedform import Demos, Layout, load_demos, save_demos
+from closedform.demos.load import MOST_EPISODES
 from closedform.errors import ConfigError
 
 Output = Annotated[Path, arg(aliases=["-o"])]
@@ -220,13 +221,17 @@ def _print_skipped(demos: Demos) -> None:
 
 
 def _numbers(text: str | None) -> list[int] | None:
-    """Reads `0:10,15` as numbers."""
+    """Reads `0:10,15` as numbers; ranges are counted before they are written out."""
     if text is None:
         return None
-    numbers: list[int] = []
+    ranges: list[range] = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?::(\d+))?\s*", part)
+        match = re.fullmatch(r"\s*([0-9]{1,15})(?::([0-9]{1,15}))?\s*", part)
         if not match:
-            raise ConfigError(f"episodes: expected numbers and ranges such as 0:10,15, found {text!r}")
-        numbers += range(int(match[1]), int(match[2])) if match[2] else [int(match[1])]
-    return numbers
+            raise ConfigError(f"episodes: expected numbers and ranges such as 0:10,15, found {text[:100]!r}")
+        first = int(match[1])
+        ranges.append(range(first, int(match[2]) if match[2] else first + 1))
+    count = sum(map(len, ranges))
+    if count > MOST_EPISODES:
+        raise ConfigError(f"episodes: expected at most {MOST_EPISODES} numbers, found {count} in {text[:100]!r}")
+    return [number for numbers in ranges for number in numbers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from reprlib import repr as brief
 from typing import Any, overload
 
 import numpy as np
@@ -140,7 +141,7 @@ def valid_rate(rate: Any) -> float | None:
     if rate is None:
         return None
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.integer | np.floating):
-        raise DataError(f"rate: expected a number of steps a second, found {str(rate)[:50]!r}")
+        raise DataError(f"rate: expected a number of steps a second, found {brief(rate)}")
     if not RATES[0] <= rate <= RATES[1]:  # NaN is not either
         found = f"{float(rate):g}" if abs(rate) < 1e300 or rate != rate else "a number too large"
         raise DataError(f"rate: expected steps a second between {RATES[0]:g} and {RATES[1]:g}, found {found}")

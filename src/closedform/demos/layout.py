@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from reprlib import repr as brief
 from typing import Any, Literal, get_args
 
 from closedform.errors import ConfigError
@@ -57,14 +58,14 @@ class Entry:
 
     def __post_init__(self):
         if not isinstance(self.size, int) or isinstance(self.size, bool):
-            raise ConfigError(f"a layout entry's size is a whole number, found {self.size!r}")
+            raise ConfigError(f"a layout entry's size is a whole number, found {brief(self.size)}")
         if abs(self.size) > LARGEST:
             raise ConfigError(f"a layout entry has at most {LARGEST} numbers, found more")
         if not (self.body is None or isinstance(self.body, str)):
-            raise ConfigError(f"a layout entry's body is a name or None, found {self.body!r}")
+            raise ConfigError(f"a layout entry's body is a name or None, found {brief(self.body)}")
         if self.kind not in get_args(Kind):
             raise ConfigError(
-                f"layout entry of unknown kind {self.kind!r}: expected one of {', '.join(get_args(Kind))}"
+                f"layout entry of unknown kind {brief(self.kind)}: expected one of {', '.join(get_args(Kind))}"
             )
         sizes = SIZES.get(self.kind)
         if sizes is not None and self.size not in sizes:
@@ -73,7 +74,7 @@ class Entry:
         if self.size < 1:
             raise ConfigError(f"a layout entry has at least one number, found size {self.size}")
         if self.body == "world" or (self.body is not None and (not self.body or "." in self.body)):
-            raise ConfigError(f"a body's name is not empty, not 'world' and has no '.', found {self.body!r}")
+            raise ConfigError(f"a body's name is not empty, not 'world' and has no '.', found {brief(self.body)}")
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Layout:
 
     def __post_init__(self):
         if not self.entries or not all(isinstance(entry, Entry) for entry in self.entries):
-            raise ConfigError(f"expected a layout of at least one Entry, found {self.entries!r}; see Layout.of")
+            raise ConfigError(f"expected a layout of at least one Entry, found {brief(self.entries)}; see Layout.of")
         of_body: dict[str, list[Entry]] = {}
         for entry in self.entries:
             if entry.body is not None:
@@ -112,7 +113,7 @@ class Layout:
         built = []
         for entry in entries:
             if not isinstance(entry, tuple | list) or len(entry) not in (2, 3) or not isinstance(entry[1], str):
-                raise ConfigError(f"expected a layout entry (body, kind) or (body, kind, size), found {entry!r}")
+                raise ConfigError(f"expected a layout entry (body, kind) or (body, kind, size), found {brief(entry)}")
             size = entry[2] if len(entry) == 3 else SIZES.get(entry[1], (1,))[0]
             built.append(Entry(kind=entry[1], size=size, body=entry[0]))
         return cls(tuple(built))

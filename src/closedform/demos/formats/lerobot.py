@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
@@ -74,12 +75,12 @@ def read_info(path: Path) -> dict[str, Any]:
         raise LoadError(f"{file}: expected each feature to be described by a dictionary")
     version = info.get("codebase_version")
     if not isinstance(version, str) or version not in VERSIONS:
-        raise LoadError(f"{file}: expected a version of {', '.join(VERSIONS)}, found {str(version)[:50]!r}")
+        raise LoadError(f"{file}: expected a version of {', '.join(VERSIONS)}, found {brief(version)}")
     return info
 
 
 def _width(path: Path, name: str, shape: Any) -> int:
     """How many numbers a feature has."""
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
-        raise LoadError(f"{path / INFO}: expected the shape of {name} in whole numbers, found {str(shape)[:100]}")
+        raise LoadError(f"{path / INFO}: expected the shape of {name} in whole numbers, found {brief(shape)}")
     return math.prod(shape)

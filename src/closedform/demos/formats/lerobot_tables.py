@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def read_frames(path: Path, columns: list[str], info: dict[str, Any]) -> tuple[d
         expected = info.get(name)
         if type(expected) is int and expected != found:
             what = name.removeprefix("total_")
-            raise LoadError(f"{path}: expected {str(expected)[:50]} {what} as info.json says, found {found}")
+            raise LoadError(f"{path}: expected {brief(expected)} {what} as info.json says, found {found}")
     _check_lengths(path, episode[ends - 1], np.diff(ends, prepend=0))
     return table, ends
 
@@ -88,7 +89,7 @@ def _check_lengths(path: Path, numbers: np.ndarray, lengths: np.ndarray) -> None
         return
     for number, length in zip(numbers.tolist(), lengths.tolist(), strict=True):
         if expected.get(number) != length:
-            said = "no such episode" if number not in expected else f"{str(expected[number])[:50]} frames"
+            said = "no such episode" if number not in expected else f"{brief(expected[number])} frames"
             raise LoadError(f"{path}: expected {said} as meta/episodes says of episode {number}, found {length} frames")
 
 
@@ -137,7 +138,7 @@ def _read_lines(file: Path, index: str) -> list[dict[str, Any]]:
     rows = [parse_json(line, file, "lines of JSON") for line in text.splitlines() if line.strip()]
     for row in rows:
         if not isinstance(row, dict) or type(row.get(index)) is not int:
-            raise LoadError(f"{file}: expected a dictionary with {index} in each line, found {str(row)[:100]}")
+            raise LoadError(f"{file}: expected a dictionary with {index} in each line, found {brief(row)}")
     return rows
 
 

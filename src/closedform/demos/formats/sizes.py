@@ -43,7 +43,7 @@ class Sizes:
 
     def add(self, name: str, shape: Sequence[int], dtype: np.dtype) -> None:
         """Counts an array; numbers other than float32 and float64 become float64."""
-        width = 8 if dtype.kind in "iub" or dtype.itemsize < 4 else dtype.itemsize
+        width = 8 if dtype.kind in "iub" or dtype.itemsize < 4 else max(dtype.itemsize, 8 * len(dtype.names or ()))
         self.add_bytes(name, math.prod(int(n) for n in shape) * width)
 
     def add_bytes(self, name: str, n_bytes: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,7 @@ def _whole(where: str, name: str, value: Any, least: int) -> tuple[int, ...]:
         or len(value) > MOST_AXES
         or not all(type(n) is int and least <= n < 2**62 for n in value)
     ):
-        raise LoadError(f"{where}: expected {name} of whole numbers, found {str(value)[:100]}")
+        raise LoadError(f"{where}: expected {name} of whole numbers, found {brief(value)}")
     return tuple(value)
 
 
@@ -171,7 +172,7 @@ def _version_2(where: str, facts: dict[str, Any]) -> tuple[tuple[int, ...], Pipe
     dtype = number_dtype(where, facts.get("dtype"))
     filters, compressor = facts.get("filters") or [], facts.get("compressor")
     if not isinstance(filters, list):
-        raise LoadError(f"{where}: expected a list of filters, found {str(filters)[:100]}")
+        raise LoadError(f"{where}: expected a list of filters, found {brief(filters)}")
     codecs = filters if compressor is None else [*filters, compressor]
     separator = facts.get("dimension_separator", ".")
     if separator not in (".", "/") or facts.get("order", "C") not in ("C", "F"):
@@ -188,10 +189,10 @@ def _version_3(where: str, facts: dict[str, Any]) -> tuple[tuple[int, ...], Pipe
     shape, chunks = _shapes(where, facts.get("shape"), grid[1].get("chunk_shape"))
     kind = facts.get("data_type")
     if not isinstance(kind, str) or kind not in TYPES:
-        raise LoadError(f"{where}: expected numbers, of dtype bool, int, uint or float, found {str(kind)[:100]!r}")
+        raise LoadError(f"{where}: expected numbers, of dtype bool, int, uint or float, found {brief(kind)}")
     separator = chunk_keys[1].get("separator", "/" if chunk_keys[0] == "default" else ".")
     if separator not in (".", "/"):
-        raise LoadError(f"{where}: expected separator . or /, found {str(separator)[:100]!r}")
+        raise LoadError(f"{where}: expected separator . or /, found {brief(separator)}")
     pipeline = _pipeline(where, facts.get("codecs"), chunks, np.dtype(kind))
     return shape, pipeline, f"c{separator}" if chunk_keys[0] == "default" else "", separator
 
@@ -202,14 +203,14 @@ def _named(where: str, value: Any) -> tuple[str, dict[str, Any]]:
         return value, {}
     settings = value.get("configuration", {}) if isinstance(value, dict) else None
     if not isinstance(settings, dict) or not isinstance(value.get("name"), str):
-        raise LoadError(f"{where}: expected a name and its configuration, found {str(value)[:100]}")
+        raise LoadError(f"{where}: expected a name and its configuration, found {brief(value)}")
     return value["name"], settings
 
 
 def _pipeline(where: str, codecs: Any, shape: tuple[int, ...], dtype: np.dtype, depth: int = 0) -> Pipeline:
     """Codecs of zarr v3: `transpose`, then `bytes` or `sharding_indexed`, then what is done with bytes."""
     if not isinstance(codecs, list) or depth > 1:
-        raise LoadError(f"{where}: expected a list of codecs and shards of chunks, found {str(codecs)[:100]}")
+        raise LoadError(f"{where}: expected a list of codecs and shards of chunks, found {brief(codecs)}")
     order, layer, done = tuple(range(len(shape))), None, []
     for codec in codecs:
         name, settings = _named(where, codec)
@@ -223,7 +224,7 @@ def _pipeline(where: str, codecs: Any, shape: tuple[int, ...], dtype: np.dtype, 
         elif layer is not None:
             done.append(checked(where, {**settings, "id": name.removeprefix("numcodecs.")}))
         else:
-            raise LoadError(f"{where}: expected transpose, bytes or sharding_indexed first, found {name[:100]!r}")
+            raise LoadError(f"{where}: expected transpose, bytes or sharding_indexed first, found {brief(name)}")
     if layer is None:
         raise LoadError(f"{where}: expected the codec bytes or sharding_indexed, found neither")
     if layer[0] == "bytes":

@@ -11,6 +11,7 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable
+from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ MEMORY = 1 << 28  # bytes that lzma may take
 def number_dtype(where: str, text: Any) -> np.dtype:
     """A dtype of real numbers of a fixed width, written as numpy does, such as `<f8`; others are refused."""
     if not isinstance(text, str) or not DTYPE.fullmatch(text):
-        raise LoadError(f"{where}: expected numbers, of dtype bool, int, uint or float, found {str(text)[:100]!r}")
+        raise LoadError(f"{where}: expected numbers, of dtype bool, int, uint or float, found {brief(text)}")
     return np.dtype(text)
 
 
@@ -46,10 +47,10 @@ def decode(where: str, codec: dict[str, Any], data: bytes, largest: int) -> byte
 def checked(where: str, codec: Any) -> dict[str, Any]:
     """A codec as the metadata describes it; one that is not known to make numbers only is refused."""
     if not isinstance(codec, dict) or not isinstance(codec.get("id"), str):
-        raise LoadError(f"{where}: expected a codec with an id, found {str(codec)[:100]!r}")
+        raise LoadError(f"{where}: expected a codec with an id, found {brief(codec)}")
     if codec["id"] not in CODECS:
         raise LoadError(
-            f"{where}: expected codecs that can only make numbers ({', '.join(CODECS)}), found {codec['id'][:100]!r}"
+            f"{where}: expected codecs that can only make numbers ({', '.join(CODECS)}), found {brief(codec['id'])}"
         )
     if codec["id"] == "delta":
         for name in ("dtype", "astype"):
