@@ -68,32 +68,37 @@ class Pipeline:
         """Bytes that a chunk may take on the way; filters may widen numbers, and a shard has a table."""
         return 32 * self.n_bytes + 65536
 
-    def decode(self, where: str, data: bytes) -> np.ndarray:
-        """The numbers of a chunk, (*shape)."""
+    def decode(self, where: str, data: bytes, used: tuple[int, ...]) -> np.ndarray:
+        """The numbers of a chunk, (*shape), of which those before `used` on each axis lie inside of the array."""
         for codec in reversed(self.codecs):
             data = decode(where, codec, data, self.largest)
         if self.shard is not None and self.index is not None:
-            return self._decode_shard(where, data, self.shard, *self.index)
+            return self._decode_shard(where, data, used, self.shard, *self.index)
         if len(data) != self.n_bytes:
             raise ValueError(f"{len(data)} bytes where a chunk takes {self.n_bytes}")
         stored = np.frombuffer(data, self.dtype).reshape([self.shape[axis] for axis in self.order])
         return stored.transpose(np.argsort(self.order))
 
-    def _decode_shard(self, where: str, data: bytes, inner: Pipeline, table: Pipeline, first: bool) -> np.ndarray:
+    def _decode_shard(
+        self, where: str, data: bytes, used: tuple[int, ...], inner: Pipeline, table: Pipeline, first: bool
+    ) -> np.ndarray:
         length = table.n_bytes + 4 * len(table.codecs)  # the only codec there may be is crc32c
         if len(data) < length:
             raise ValueError(f"a shard of {len(data)} bytes with a table of {length}")
-        places = table.decode(where, data[:length] if first else data[-length:])
-        shard = np.empty([self.shape[axis] for axis in self.order], self.dtype.newbyteorder("="))
+        places = table.decode(where, data[:length] if first else data[-length:], table.shape)
+        used = tuple(used[axis] for axis in self.order)
+        shard = np.zeros([self.shape[axis] for axis in self.order], self.dtype.newbyteorder("="))
         for at in np.ndindex(*places.shape[:-1]):
+            begin = [i * n for i, n in zip(at, inner.shape, strict=True)]
+            if any(b >= n for b, n in zip(begin, used, strict=True)):
+                continue  # beyond the array
             start, size = (int(number) for number in places[at])
             if start == MISSING and size == MISSING:
                 raise LoadError(f"{where}: expected every chunk of a shard, found one missing; {ZEROS}")
             if start + size > len(data):
                 raise ValueError(f"a chunk at {start} of {size} bytes in a shard of {len(data)}")
-            begin = [i * n for i, n in zip(at, inner.shape, strict=True)]
             place = tuple(slice(b, b + n) for b, n in zip(begin, inner.shape, strict=True))
-            shard[place] = inner.decode(where, data[start : start + size])
+            shard[place] = inner.decode(where, data[start : start + size], inner.shape)
         return shard.transpose(np.argsort(self.order))
 
 
@@ -140,7 +145,8 @@ def read_array(store: ZarrStore, name: str, sizes: Sizes) -> np.ndarray:
         place = tuple(slice(i * n, (i + 1) * n) for i, n in zip(at, pipeline.shape, strict=True))
         target = array[place]
         try:
-            target[...] = pipeline.decode(f"{store.path}: {file}", data)[tuple(slice(n) for n in target.shape)]
+            chunk = pipeline.decode(f"{store.path}: {file}", data, target.shape)
+            target[...] = chunk[tuple(slice(n) for n in target.shape)]
         except LoadError:
             raise
         except Exception as error:  # decoders of damaged chunks raise anything
