@@ -176,6 +176,7 @@ def _open(file: Path, sizes: Sizes, columns: list[str], dictionary: list[str] | 
     """Columns of a parquet file whose pages are compared with their checksums, once it is known how large they are."""
     parquet = require("pyarrow.parquet", PURPOSE)
     with parquet.ParquetFile(file, read_dictionary=dictionary, page_checksum_verification=True) as opened:
+        n_bytes = 0
         for group in range(opened.metadata.num_row_groups):
             facts = opened.metadata.row_group(group)
             for index in range(facts.num_columns):
@@ -183,7 +184,8 @@ def _open(file: Path, sizes: Sizes, columns: list[str], dictionary: list[str] | 
                 name = column.path_in_schema
                 if any(name == wanted or name.startswith(f"{wanted}.") for wanted in columns):
                     width = 4 if column.physical_type == "FLOAT" else 8
-                    sizes.add_bytes(f"{name} of {file.name}", max(column.num_values, facts.num_rows) * width)
+                    n_bytes += max(column.num_values, facts.num_rows) * width
+        sizes.add_bytes(file.name, n_bytes)
         return opened.read(columns=columns)
 
 
