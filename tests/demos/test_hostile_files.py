@@ -3,6 +3,7 @@
 import json
 import zipfile
 import zlib
+from typing import Any
 
 import h5py
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from closedform import ClosedFormError, Demos, load_demos, save_demos
 from closedform.cli.data import _numbers
 from closedform.demos.formats import sizes
+from closedform.demos.formats.parquet_footer import decoded_size
 from tests.conftest import planar_demos
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -110,7 +112,8 @@ def test_what_was_never_written_is_not_zeros(tmp_path, make, chunks):
             dataset[:2] = 1
     refused(path, "expected (2 chunks, found 1|32 bytes, found 32) that were never written")
     with h5py.File(path, "a") as file:
-        file[name][...] = 0
+        dataset: Any = file[name]
+        dataset[...] = 0
     assert (load_demos(path).all_actions() == 0).all()
 
 
@@ -227,6 +230,36 @@ def test_a_chunk_of_hdf5_that_decodes_to_more_than_its_place_is_refused(tmp_path
         dataset = file.create_dataset("data/demo_0/actions", (4, 1), float, chunks=(4, 1), compression="gzip")
         dataset.id.write_direct_chunk((0, 0), zlib.compress(bytes(20_000_000)))
     refused(path, "expected chunks of 32 bytes, found one of .* before it is decoded")
+
+
+def test_the_footer_of_parquet_says_how_much_there_is(tmp_path):
+    """Also where columns are lists, and where pyarrow itself would end the process: a footer with other statistics."""
+    lists = pa.array([[1.0, 2.0, 3.0]] * 70, pa.list_(pa.float32()))
+    fixed = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(140)), 2)
+    table = pa.table({"a.b": lists, "a": np.arange(70), "fixed": fixed, "c": [True] * 70, "a.bc": np.zeros(70)})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=20)
+    for columns, expected in ((["a.b"], 70 * 3 * 4), (["fixed"], 70 * 2 * 8), (["c"], 70 * 8), (["c", "a.bc"], 1120)):
+        assert decoded_size(tmp_path / "x.parquet", columns) == expected
+    data = (tmp_path / "x.parquet").read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        damaged = bytearray(data)
+        damaged[rng.integers(len(data) - 2000, len(data))] ^= 1 << rng.integers(8)
+        (tmp_path / "y.parquet").write_bytes(damaged)
+        try:
+            assert decoded_size(tmp_path / "y.parquet", ["a.b"]) >= 0
+        except ClosedFormError as error:
+            assert "parquet" in str(error)
+
+
+def test_a_damaged_heap_of_strings_does_not_hang(tmp_path, demos):
+    """HDF5 itself looks for the next string for ever where one has no size."""
+    save_demos(demos, tmp_path / "demos.hdf5")
+    data = bytearray((tmp_path / "demos.hdf5").read_bytes())
+    at = data.index(b"GCOL") + 16
+    data[at : at + 16] = bytes(16)
+    (tmp_path / "demos.hdf5").write_bytes(data)
+    refused(tmp_path / "demos.hdf5", "found a damaged heap of them at byte")
 
 
 def test_headers_that_promise_more_than_there_is_are_refused(tmp_path):

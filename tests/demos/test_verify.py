@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from typing import Any
 
 import h5py
 import numpy as np
@@ -64,21 +65,20 @@ def test_a_flipped_bit_never_gives_other_numbers(originals, tmp_path_factory, da
         return
     finally:
         shutil.rmtree(target.parent)
-    if file.name == "demos.json":  # has no checksum, because people edit it
-        return
     np.testing.assert_array_equal(found.all_observations(), demos.all_observations())
     np.testing.assert_array_equal(found.all_actions(), demos.all_actions())
     assert [len(episode) for episode in found] == [20] * 3
+    assert (found.observation_layout, found.action_layout) == (demos.observation_layout, demos.action_layout)
 
 
 def change_zarr(path):
-    array = zarr.open_group(path, mode="a")["data/state"]
-    array[25, 0] = 0.125
+    zarr.open_array(path / "data" / "state", mode="a")[25, 0] = 0.125
 
 
 def change_hdf5(path):
     with h5py.File(path, "a") as file:
-        file["data/demo_1/obs/observation"][5, 0] = 0.125
+        dataset: Any = file["data/demo_1/obs/observation"]
+        dataset[5, 0] = 0.125
 
 
 def change_lerobot(path):
@@ -97,7 +97,22 @@ def change_layout_of_zarr(path):
 def change_layout_of_hdf5(path):
     with h5py.File(path, "a") as file:
         attributes = file["data"].attrs
-        attributes["observation_layout"] = attributes["observation_layout"].replace("block", "clock")
+        attributes["observation_layout"] = str(attributes["observation_layout"]).replace("block", "clock")
+
+
+def change_layout_of_folder(path):
+    file = path / "demos.json"
+    file.write_text(file.read_text().replace("block", "clock"))
+
+
+def change_layout_of_lerobot(path):
+    file = path / "meta" / "info.json"
+    file.write_text(file.read_text().replace("block", "clock"))
+
+
+def lose_the_description_of_hdf5(path):
+    with h5py.File(path, "a") as file:
+        del file["data"].attrs["closedform_checksums"]
 
 
 def lose_an_episode_of_hdf5(path):
@@ -113,6 +128,9 @@ def lose_an_episode_of_hdf5(path):
         ("lr", change_lerobot, "checksum mismatch in episode 1"),
         ("demos.zarr", change_layout_of_zarr, "checksum mismatch in the layouts"),
         ("demos.hdf5", change_layout_of_hdf5, "checksum mismatch in the layouts"),
+        ("demos", change_layout_of_folder, "checksum mismatch in the layouts or the rate"),
+        ("lr", change_layout_of_lerobot, "checksum mismatch in the layouts"),
+        ("demos.hdf5", lose_the_description_of_hdf5, "expected closedform_checksums of each episode"),
         ("demos.hdf5", lose_an_episode_of_hdf5, "checksum mismatch in the layouts, the rate or the number of episodes"),
     ],
 )
@@ -125,8 +143,8 @@ def test_what_was_changed_is_refused(originals, tmp_path, capsys, name, change, 
     with pytest.raises(SystemExit) as stop:
         main(["data", "verify", str(tmp_path / name), "--json"])
     said = capsys.readouterr()
-    assert stop.value.code == 2 and "checksum mismatch" in said.err
-    assert json.loads(said.out)["ok"] is False and "checksum mismatch" in json.loads(said.out)["problem"]
+    assert stop.value.code == 2 and "checksum" in said.err
+    assert json.loads(said.out)["ok"] is False and "checksum" in json.loads(said.out)["problem"]
 
 
 def test_episodes_that_another_program_added_are_read_and_not_verified(originals, tmp_path):

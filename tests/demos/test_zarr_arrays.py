@@ -5,6 +5,7 @@ import pickle
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ class Evil:
         return Path.touch, (self.path,)
 
 
-def replay_buffer(folder, version=2):
+def replay_buffer(folder, version: Any = 2):
     group = zarr.create_group(folder, zarr_format=version)
     for name in ("data/state", "data/action"):
         group.create_array(name, data=np.ones((10, 2)), chunks=(10, 2))

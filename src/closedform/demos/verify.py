@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from closedform.demos.catalogue import CATALOGUE, dataset_path
-from closedform.demos.formats import arrays, folder, lerobot, replay_buffer
+from closedform.demos.formats import arrays, lerobot, replay_buffer
 from closedform.demos.load import find_reader, load_demos
 from closedform.demos.manifest import check_manifest, manifest_of
 
@@ -59,8 +59,6 @@ def verify_demos(source: str | Path) -> Verification:
             f"{len(demos) - demos.verified} of {len(demos)} episodes: there is no checksum, so that a changed number "
             "would not be noticed; 'closedform convert' writes them with checksums"
         )
-    if reader is folder:
-        unverified.append("demos.json (layouts and rate), which is text to be edited")
     return Verification(str(path), reader.NAME, len(demos), demos.n_steps, tuple(verified), tuple(unverified))
 
 

@@ -38,7 +38,7 @@ class Checksums:
         """Of demonstrations that are written with this rate."""
         episodes = tuple(crc32((episode.observations, episode.actions)) for episode in demos)
         layouts = demos.observation_layout, demos.action_layout
-        return cls(episodes, _description(*layouts, rate, len(episodes)))
+        return cls(episodes, description_of(*layouts, rate, len(episodes)))
 
     def to_json(self) -> dict[str, Any]:
         """The checksums as plain lists and dictionaries."""
@@ -65,7 +65,7 @@ class Checksums:
         written = sum(checksum is not None for checksum in self.episodes)
         if n_episodes < len(self.episodes):
             raise LoadError(f"{path}: expected {len(self.episodes)} episodes, found {n_episodes}; {HELP}")
-        found = _description(layouts.get("observation_layout"), layouts.get("action_layout"), rate, written)
+        found = description_of(layouts.get("observation_layout"), layouts.get("action_layout"), rate, written)
         if self.description is not None and found != self.description:
             raise LoadError(f"{path}: checksum mismatch in the layouts, the rate or the number of episodes; {HELP}")
 
@@ -83,12 +83,13 @@ def _is_checksum(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{8}", value) is not None
 
 
-def _description(
+def description_of(
     observation_layout: Layout | None,
     action_layout: Layout | None,
     rate: float | None,
-    n_episodes: int,
+    n_episodes: int = 0,
 ) -> str:
+    """A checksum of the layouts, the rate and the number of episodes."""
     layouts = [layout.to_json() if layout else None for layout in (observation_layout, action_layout)]
     facts = [*layouts, None if rate is None else float(rate), n_episodes]
     return f"{zlib.crc32(json.dumps(facts, sort_keys=True).encode()):08x}"

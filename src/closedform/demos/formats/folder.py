@@ -15,8 +15,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from closedform.demos.demos import Demos
+from closedform.demos.demos import Demos, valid_rate
 from closedform.demos.episode import Episode
+from closedform.demos.formats.checksums import description_of
 from closedform.demos.formats.common import ReadOptions, known_layout, known_rate, make_demos, select
 from closedform.demos.formats.sizes import Sizes
 from closedform.demos.layout import Layout
@@ -27,6 +28,7 @@ NAME = "folder"
 FORMAT = "closedform-demos"
 FORMAT_VERSION = 1
 EPISODE = re.compile(r"episode_(\d{6,})\.safetensors")
+LAYOUTS = ("observation_layout", "action_layout")
 TYPES = {"F32": "f4", "F64": "f8"}  # what episodes are made of
 
 
@@ -49,8 +51,13 @@ def read(path: Path, options: ReadOptions) -> Demos:
         raise LoadError(f"{path}: expected at least one episode_NNNNNN.safetensors, found none")
     chosen = select(path, options.episodes, len(files))
     header = path / "demos.json"
-    layouts = {key: known_layout(header, key, facts.get(key)) for key in ("observation_layout", "action_layout")}
+    layouts = {key: known_layout(header, key, facts.get(key)) for key in LAYOUTS}
     rate = known_rate(header, facts.get("rate"))
+    if facts.get("checksum") not in (None, description_of(layouts[LAYOUTS[0]], layouts[LAYOUTS[1]], rate)):
+        raise LoadError(
+            f"{header}: checksum mismatch in the layouts or the rate; if they were changed on purpose, remove the line "
+            "with the checksum"
+        )
     sizes = Sizes.of(path, (file for _, file in files))
     pairs = [_read_episode(files[index][1], sizes) for index in chosen]
     return make_demos(path, pairs, options, verified=len(pairs), **layouts, rate=rate)
@@ -93,7 +100,8 @@ def header_of(observation_layout: Layout | None, action_layout: Layout | None, r
         "format_version": FORMAT_VERSION,
         "observation_layout": observation_layout.to_json() if observation_layout else None,
         "action_layout": action_layout.to_json() if action_layout else None,
-        "rate": rate,
+        "rate": valid_rate(rate),
+        "checksum": description_of(observation_layout, action_layout, rate),
     }
     return json.dumps(facts, indent=2) + "\n"
 

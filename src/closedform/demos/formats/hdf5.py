@@ -7,6 +7,7 @@ not know, and gives zeros for what was never written. All of these are refused.
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from closedform.errors import ClosedFormError, LoadError
 from closedform.files import parse_json
 
 FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
+HEAP = b"GCOL\x01"
+SEARCHED = 1 << 30  # bytes of a file that is searched for damaged heaps
 MOST_LINKS = 16
 LINKS = "copy what it points to into one file, for instance with h5py's copy(expand_external=True)"
 
@@ -35,12 +38,37 @@ def open_hdf5(path: Path, purpose: str, expected: str) -> Iterator[tuple[Any, Si
     """
     h5py = require("h5py", purpose)
     try:
+        _check_heaps(path)
         with h5py.File(path, "r") as file:
             yield file, Sizes.of(path, [path])
     except ClosedFormError:
         raise
     except Exception as error:  # parsers of damaged files raise anything
         raise LoadError(f"{path}: expected {expected}, found {error}") from error
+
+
+def _check_heaps(path: Path) -> None:
+    """Refuses heaps of strings in which HDF5 would look for the next object for ever: one of no size stays where it is.
+
+    Larger files are not searched, which would take longer than to read what is wanted of them.
+    """
+    if not 0 < path.stat().st_size <= SEARCHED:
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        width = data[10] if data[8] >= 2 else data[14]  # bytes of a length, as the superblock says
+        if width not in (2, 4, 8):
+            raise LoadError(f"{path}: expected lengths of 2, 4 or 8 bytes, found {width}; the file was damaged")
+        header = -(-(8 + width) // 8) * 8  # of a heap, and of each object in it
+        at = data.find(HEAP)
+        while at >= 0:
+            place, end = at + header, at + int.from_bytes(data[at + 8 : at + 8 + width], "little")
+            while place + header <= min(end, len(data)):
+                size = int.from_bytes(data[place + 8 : place + 8 + width], "little")
+                free = data[place : place + 2] == b"\0\0"
+                if free and size < header:
+                    raise LoadError(f"{path}: expected whole strings, found a damaged heap of them at byte {at}")
+                place += size if free else header + -(-size // 8) * 8
+            at = data.find(HEAP, at + 1)
 
 
 def names_in(path: Path, group: Any, name: str | None = None) -> list[str]:

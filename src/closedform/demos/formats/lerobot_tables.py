@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.formats.common import require, whole_numbers
+from closedform.demos.formats.parquet_footer import decoded_size
 from closedform.demos.formats.sizes import Sizes
 from closedform.errors import ClosedFormError, LoadError
 from closedform.files import parse_json
@@ -175,17 +176,8 @@ def _read_columns(
 def _open(file: Path, sizes: Sizes, columns: list[str], dictionary: list[str] | None = None) -> Any:
     """Columns of a parquet file whose pages are compared with their checksums, once it is known how large they are."""
     parquet = require("pyarrow.parquet", PURPOSE)
+    sizes.add_bytes(file.name, decoded_size(file, columns))
     with parquet.ParquetFile(file, read_dictionary=dictionary, page_checksum_verification=True) as opened:
-        n_bytes = 0
-        for group in range(opened.metadata.num_row_groups):
-            facts = opened.metadata.row_group(group)
-            for index in range(facts.num_columns):
-                column = facts.column(index)
-                name = column.path_in_schema
-                if any(name == wanted or name.startswith(f"{wanted}.") for wanted in columns):
-                    width = 4 if column.physical_type == "FLOAT" else 8
-                    n_bytes += max(column.num_values, facts.num_rows) * width
-        sizes.add_bytes(file.name, n_bytes)
         return opened.read(columns=columns)
 
 

@@ -129,9 +129,9 @@ def _mask(path: Path, file: Any, name: str, sizes: Sizes) -> set[str]:
 def _checksums(path: Path, data: Any, names: list[str]) -> Checksums | None:
     """What our writer noted with each episode; None if another program wrote the file."""
     description = data.attrs.get(KEY)
-    if description is None:
-        return None
     found = [member(path, data, name).attrs.get(KEY) for name in names]
+    if description is None and not any(checksum is not None for checksum in found):
+        return None
     while found and found[-1] is None:  # episodes that another program added
         found.pop()
     return Checksums.from_json(path, {"crc32": found, "description": description})

@@ -156,7 +156,7 @@ def _delta(data: bytes, codec: dict[str, Any], largest: int) -> bytes:
     differences = np.frombuffer(data, np.dtype(codec.get("astype") or dtype))
     if len(differences) * dtype.itemsize > largest:
         raise ValueError(f"differences of {len(differences)} numbers where {largest} bytes fit")
-    return np.cumsum(differences, dtype=dtype).tobytes()
+    return np.cumsum(differences, dtype=dtype.newbyteorder("=")).astype(dtype).tobytes()
 
 
 def _unshuffle(data: bytes, codec: dict[str, Any], _: int) -> bytes:
