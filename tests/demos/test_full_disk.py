@@ -15,7 +15,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 from closedform import load_demos, save_demos, ClosedFormError
 import h5py, pyarrow.parquet, zarr
 demos = load_demos("source")
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     save_demos(demos, sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)
 except ClosedFormError as error:
@@ -28,8 +28,8 @@ except ClosedFormError as error:
     "target", [["a.hdf5"], ["a.zarr"], ["a.zarr.zip"], ["a"], ["a", "lerobot"]], ids=lambda target: "-".join(target)
 )
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, target):
-    """No file may grow beyond 20 kB, which writers see as they see a full disk."""
-    save_demos(random_demos(np.random.default_rng(0), 1, 2000, 5, 2), tmp_path / "source")
+    """No file may grow beyond 1 kB, which writers see as they see a full disk. HDF5 crashes on it with many arrays."""
+    save_demos(random_demos(np.random.default_rng(0), 50, 20, 5, 2), tmp_path / "source")
     done = subprocess.run(
         [sys.executable, "-c", CODE, *target], cwd=tmp_path, capture_output=True, text=True, check=False
     )

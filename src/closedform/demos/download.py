@@ -146,6 +146,7 @@ def download(
                 break
             except ClosedFormError:
                 part.unlink(missing_ok=True)
+                _tag(part).unlink(missing_ok=True)
                 raise
             except urllib.error.HTTPError as error:
                 if error.code == 416:  # what is there is not a beginning of what the server has
