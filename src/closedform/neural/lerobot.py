@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from closedform.errors import LoadError
 from closedform.files import name_of
 from closedform.neural.config import UNetConfig
 from closedform.neural.data import Normalisation
-from closedform.neural.policy import NeuralPolicy, check_size, make_network
+from closedform.neural.policy import NeuralPolicy, count_weights, make_network
 from closedform.snapshot import Snapshot
 
 STATE, ENVIRONMENT, ACTION = "observation.state", "observation.environment_state", "action"
@@ -66,18 +65,18 @@ def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
         n_features = config.n_obs_steps * sum(widths[name] for name in names)
         if n_features > MAX_FEATURES:
             raise ValueError(f"{n_features} numbers in an observation window, of at most {MAX_FEATURES}")
-        shapes = check_size(config, n_features, widths[ACTION])
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
+        n_expected = count_weights(config, n_features, widths[ACTION])
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise LoadError(f"{folder / 'config.json'}: expected LeRobot's diffusion policy, found {error!r}") from error
     tensors = _tensors(snapshot)
     weights = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
-    n_expected, n_found = sum(map(math.prod, shapes.values())), sum(value.numel() for value in weights.values())
+    n_found = sum(value.numel() for value in weights.values())
     if n_expected > 4 * n_found:  # and the network would be far larger than the file
         raise LoadError(f"{folder}: expected the weights that config.json says, found {n_found} of {n_expected}")
-    model = make_network(config, n_features, widths[ACTION])
     try:
+        model = make_network(config, n_features, widths[ACTION])
         model.load_state_dict(weights)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         said = str(error).splitlines()
         raise LoadError(f"{folder}: expected the weights that config.json says, found: {said[-1].strip()}") from error
     seen = [_scaling(folder, content, tensors, name, widths[name]) for name in names]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -277,11 +276,10 @@ def make_network(config: NeuralConfig | UNetConfig, n_features: int, n_numbers: 
     return UNet(config, n_features, n_numbers) if isinstance(config, UNetConfig) else DiT(config, n_features, n_numbers)
 
 
-def check_size(config: NeuralConfig | UNetConfig, n_features: int, n_numbers: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of all parameters of a network, by name, for which nothing is allocated."""
-    with torch.device("meta"):
-        network = make_network(config, n_features, n_numbers)
-    return {name: tuple(parameter.shape) for name, parameter in network.named_parameters()}
+def count_weights(config: NeuralConfig | UNetConfig, n_features: int, n_numbers: int) -> int:
+    """How many weights the network of a configuration has, which is told without making it."""
+    kind: Any = UNet if isinstance(config, UNetConfig) else DiT
+    return kind.count(config, n_features, n_numbers)
 
 
 def read_neural(snapshot: Snapshot, content: dict[str, Any], device: str = "cpu") -> NeuralPolicy:
@@ -293,8 +291,8 @@ def read_neural(snapshot: Snapshot, content: dict[str, Any], device: str = "cpu"
         layouts = [read_layout(content[key]) for key in ("observation_layout", "action_layout")]
         n_features = config.n_obs_steps * GeometricFeatures(layouts[0]).encoding.width
         n_numbers = GeometricFeatures(layouts[1]).encoding.width
-        n_weights = sum(math.prod(shape) for shape in check_size(config, n_features, n_numbers).values())
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
+        n_weights = count_weights(config, n_features, n_numbers)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise LoadError(f"{folder}: expected a whole neural policy, found {error!r}") from error
     shapes = {
         **dict.fromkeys(("feature_offset", "feature_scale", "mean"), (n_features,)),
@@ -315,5 +313,5 @@ def read_neural(snapshot: Snapshot, content: dict[str, Any], device: str = "cpu"
     try:
         normalisation = Normalisation(**{name: copies[name] for name in ARRAYS})
         return NeuralPolicy(config, copies["weights"], layouts[0], layouts[1], normalisation, device)
-    except DataError as error:
+    except (DataError, ValueError, RuntimeError) as error:  # a network that cannot be made
         raise LoadError(f"{path}: {error}") from error

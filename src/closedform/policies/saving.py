@@ -43,7 +43,9 @@ from closedform.retrieval.store import Store
 from closedform.snapshot import Snapshot
 
 ARRAYS = ("observations", "actions", "lengths", "episode_ids")
-MAX_ENTRIES = 10_000  # of a layout
+MAX_ENTRIES = 3000  # of a layout
+CHECKED = "every byte is as it was saved"
+CHECKED_NUMBERS = "all numbers are as they were saved; its parameters were saved by an older version without a checksum"
 POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {
     policy.__name__: policy for policy in (ClosedFormPolicy, NearestNeighborPolicy, KernelRegressionPolicy)
 }
@@ -224,10 +226,6 @@ def _verify(snapshot: Snapshot) -> str:
     if saved.is_small(snapshot):
         return CHECKED
     return f"{CHECKED}; loading it checks only what is small, since its files exceed {SavedIndex.WHOLE_UP_TO} bytes"
-
-
-CHECKED = "every byte is as it was saved"
-CHECKED_NUMBERS = "all numbers are as they were saved; its parameters were saved by an older version without a checksum"
 
 
 def _check_sum(folder: Path, arrays: dict[str, np.ndarray], content: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from closedform.retrieval.summary import Summary
 from closedform.snapshot import Snapshot
 
 SCALING = ("feature_offset", "feature_scale", "entry_weights")
-REPLACED = "expected the policy that was opened or saved, found another; it was damaged or replaced"
+REPLACED = "expected the policy that was opened or saved, found another; it was replaced or damaged"
 MISMATCH = "expected what was saved, found a checksum mismatch; the files were damaged"
 
 
