@@ -34,9 +34,12 @@ def as_path(folder: str | os.PathLike[str]) -> Path:
     if not isinstance(folder, str | os.PathLike):
         raise ConfigError(f"expected the path of a folder, found {folder!r}")
     try:
-        return Path(folder).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a home that is not there, a loop of links, a null byte
-        raise ConfigError(f"expected the path of a folder, found {str(folder)!r}: {error}") from error
+        path = Path(folder).expanduser().resolve()
+        path.exists()  # which asks the system whether there can be such a path
+    except (OSError, RuntimeError, ValueError) as error:  # a home that is not there, a name too long, a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"expected the path of a folder, found {str(folder)[:200]!r}: {reason}") from error
+    return path
 
 
 def find_folder(folder: str | os.PathLike[str]) -> Path:

@@ -268,7 +268,7 @@ class LargeStore(Store):
             facts: what `write` returned.
         """
         saved = SavedIndex.parse(snapshot, facts)
-        whole = saved.is_small(snapshot)
+        whole, arrays = saved.is_small(snapshot), saved.read_arrays(snapshot)
         steps = snapshot.arrays("policy.safetensors")
         saved.check_steps(snapshot, steps, whole=whole)
         lengths, episode_ids = np.array(steps["lengths"]), np.array(steps["episode_ids"])
@@ -276,7 +276,8 @@ class LargeStore(Store):
         if not len(windows):
             raise too_short(lengths.tolist(), spec.n_obs_steps, spec.n_action_steps)
         width = windows.lifted(np.zeros(1, np.int64)).shape[1]
-        summary, scaling = saved.read_summary(snapshot, spec, len(lengths), len(windows), width)
+        path = snapshot.folder / "summary.safetensors"
+        summary, scaling = saved.read_summary(arrays, path, spec, len(lengths), len(windows), width)
         store = cls.assemble(spec, windows, windows.episode_views(), episode_ids, summary, *scaling)
         index = saved.read_index(snapshot, store.index.rows(), whole=whole)
         return replace(store, index=index, opened=(snapshot.folder, facts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -99,21 +100,36 @@ class SavedIndex:
         if self.seal is not None and not found.agrees(self.seal):
             raise LoadError(f"{snapshot.folder / self.FILES[2]}: {MISMATCH}")
 
-    def read_summary(
-        self, snapshot: Snapshot, spec: StoreSpec, n_episodes: int, n_windows: int, width: int
-    ) -> tuple[Summary, list[np.ndarray]]:
-        """The summary, and offset, scale and weights of features; refuses all but those that were saved."""
+    def read_arrays(self, snapshot: Snapshot) -> dict[str, np.ndarray]:
+        """The arrays of the summary, if it is the one that was saved with these demonstrations."""
         path = snapshot.folder / "summary.safetensors"
         arrays = {name: np.array(array) for name, array in snapshot.arrays(path.name).items()}
         try:
-            scaling = [arrays.pop(name) for name in SCALING]
-            identity, summary = arrays.pop("identity").tobytes().decode(), Summary.from_arrays(arrays)
-        except (ValueError, KeyError, TypeError) as error:
+            identity = arrays.pop("identity").tobytes().decode()
+        except (KeyError, ValueError) as error:
             raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
         if identity != self.identity:
             raise LoadError(f"{snapshot.folder}: {REPLACED}")
         if self.summary_crc32 not in (None, crc32([np.memmap(snapshot.files[path.name], np.uint8, "r")])):
             raise LoadError(f"{path}: {MISMATCH}")
+        return arrays
+
+    def read_summary(
+        self, arrays: dict[str, np.ndarray], path: Path, spec: StoreSpec, n_episodes: int, n_windows: int, width: int
+    ) -> tuple[Summary, list[np.ndarray]]:
+        """The summary, and offset, scale and weights of features; refuses those that do not fit the demonstrations.
+
+        Args:
+            arrays: see `read_arrays`.
+            path: where they are from.
+            spec: of the store.
+            n_episodes, n_windows, width: of its demonstrations, and of features.
+        """
+        try:
+            scaling = [arrays[name] for name in SCALING]
+            summary = Summary.from_arrays({name: arrays[name] for name in arrays if name not in SCALING})
+        except (KeyError, TypeError) as error:
+            raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
         if any(part.shape != (width,) for part in scaling):
             raise LoadError(
                 f"{path}: expected scales of {width} features, as the parameters in config.json call for, found "
