@@ -21,7 +21,12 @@ def entry(shape=(3,), begin=0, end=24, dtype="F64"):
 
 def test_arrays_are_those_that_were_saved_and_outlive_their_file(tmp_path):
     rng = np.random.default_rng(0)
-    arrays = {"a": rng.normal(size=(3, 2)), "b": np.arange(5), "c": np.empty((0, 4), np.float32), "d": np.int8([1, 2])}
+    arrays = {
+        "a": rng.normal(size=(3, 2)),
+        "b": np.arange(5),
+        "c": np.empty((0, 4), np.float32),
+        "d": np.array([1, 2], np.int8),
+    }
     save_file(arrays, tmp_path / "x.safetensors")
     with (tmp_path / "x.safetensors").open("rb") as file:
         mapped = map_safetensors(file)

@@ -86,7 +86,7 @@ def test_a_policy_that_is_replaced_while_it_is_read_is_one_of_both(tmp_path, mon
     first = policy_of(index)
     second = policy_of(index, 0 if same_demonstrations else 1, bandwidth=0.3)
     expected = [actions(policy) for policy in (first, second)]
-    assert not np.array_equal(*expected)
+    assert not np.array_equal(expected[0], expected[1])
     moment, n_moments, loaded = 0, 1, set()
     while moment < n_moments:
         first.save(tmp_path / "policy")
@@ -107,7 +107,7 @@ def test_a_folder_that_keeps_changing_is_read_again_and_a_damaged_one_is_not(tmp
 
     class Torn(Snapshot):
         def __init__(self, *arguments, **keywords):
-            looks.append(arguments)
+            looks.append(None)
             super().__init__(*arguments, **keywords)
             if len(looks) < ATTEMPTS:  # as where another process is removing the folder that was opened
                 shutil.copytree(tmp_path / "policy", tmp_path / "copy")
