@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import resource
 import shutil
 import signal
 import tracemalloc
@@ -24,7 +23,7 @@ from closedform.retrieval.saved_index import SavedIndex
 from closedform.snapshot import Snapshot
 from tests.conftest import random_demos
 
-fcntl = pytest.importorskip("fcntl")
+fcntl, resource = pytest.importorskip("fcntl"), pytest.importorskip("resource")
 KINDS = ["exact", "faiss"]
 
 
@@ -292,6 +291,16 @@ def test_on_a_full_disk_the_old_policy_stays_and_nothing_half_written(tmp_path, 
         write_config(new.config, ClosedFormPolicy, tmp_path / "tuned.json")
     assert [path.name for path in tmp_path.iterdir()] == ["policy"]
     assert np.array_equal(actions(load_policy(tmp_path / "policy")), actions(old))
+
+
+def test_an_index_that_does_not_fit_on_the_disk_is_told_and_leaves_nothing(tmp_path):
+    policy = policy_of("faiss", n_obs_steps=20)  # whose index is larger than its demonstrations
+    with full_disk(9000), pytest.raises(SaveError, match=r"policy: expected to write it, .*nothing was changed"):
+        policy.save(tmp_path / "policy")
+    assert not list(tmp_path.iterdir())
+    policy.save(tmp_path / "policy")
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "policy").iterdir()}
+    assert sizes.pop("index.faiss") > 9000 > max(sizes.values())
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
