@@ -217,7 +217,7 @@ class Info:
     def run(self) -> None:
         """Prints the policy's class, demonstrations, layouts and parameters, if all of it is as it was saved."""
         policy = load_policy(self.folder)
-        verify(self.folder)
+        checked = verify(self.folder)
         made_of = _made_of(policy)
         recall = policy.index_recall if isinstance(policy, DemonstrationPolicy) else None
         parts = {name: _made_of(part) for name, part in getattr(policy, "demonstrations", {}).items()}
@@ -229,11 +229,13 @@ class Info:
             "observation_layout": policy.observation_layout.to_json(),
             "action_layout": policy.action_layout.to_json(),
             "parameters": asdict(policy.config),
+            "checked": checked,
         }
         if self.json:
             print(json.dumps(facts, indent=2))
             return
         print(f"{facts['policy']} of {_counts(made_of)}")
+        print(f"checked: {checked}")
         if recall:
             print(f"index: faiss, recall {recall.weighty:.3f} of the neighbours that carry weight")
         for name, counts in parts.items():
