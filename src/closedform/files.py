@@ -61,8 +61,7 @@ def saving(path: Path) -> Iterator[None]:
 @contextmanager
 def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
     """A temporary file or folder that takes its place only when all of it was written; nothing is ever replaced."""
-    if path.exists():
-        raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
+    check_absent(path)
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.new-", dir=path.parent))
@@ -76,18 +75,56 @@ def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
+def check_absent(path: Path) -> None:
+    """Refuses to write where something is."""
+    if path.exists():
+        raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside a path that takes its place, or that of the file there, when all of it was written."""
+    """A temporary file beside a path that takes its place, or that of the file there, when all of it was written.
+
+    A link stays one, to a new file; a device or pipe, such as /dev/stdout, is written to, not replaced.
+    """
     with saving(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f".{path.name}.new-{os.getpid()}")
+        target, new = _places(path)
         try:
             yield new
             flush(new)
-            new.replace(path)
+            if target.is_file() or not target.exists():
+                new.replace(target)
+            else:
+                target.write_bytes(new.read_bytes())
         finally:
             new.unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Writes all of a file or nothing of it; see `replacing`. Characters that UTF-8 does not have are escaped."""
+    with replacing(path) as new:
+        new.write_bytes(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
+
+
+def check_writable(path: Path) -> None:
+    """Refuses a file that cannot be written now rather than when there is work to lose."""
+    with saving(path):
+        _, new = _places(path)
+        new.touch()
+        new.unlink()
+
+
+def _places(path: Path) -> tuple[Path, Path]:
+    """The file that a name stands for, and the temporary one in its folder, which is made if it is not there."""
+    if not path.name or path.is_dir() or "\0" in str(path):
+        raise SaveError(
+            f"{path}: expected the name of a file to write, found {'a folder' if path.is_dir() else 'none'}"
+        )
+    target = Path(os.path.realpath(path))
+    special = target.exists() and not target.is_file()
+    folder = Path(tempfile.gettempdir()) if special else target.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    return target, folder / f".{target.name}.new-{os.getpid()}"
 
 
 def crc32(arrays: Iterable[np.ndarray]) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -19,15 +17,17 @@ from closedform.demos.formats.common import require
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.evaluation.environment import check_seed
-from closedform.evaluation.evaluate import one_thread_each
+from closedform.evaluation.evaluate import EvaluationError
 from closedform.evaluation.robomimic import Robomimic, environment_arguments
+from closedform.evaluation.workers import check_workers, make_pool, one_thread_each
 from closedform.experts.record import Recorded, record
-from closedform.files import appearing
+from closedform.files import appearing, check_absent, check_writable
 
 WRITING = "writing"  # the group of an episode that is not yet whole
 HOPELESS = 50  # failures in a row after which an expert is taken to be broken
 
-_scene: list[Robomimic] = []  # of a worker process
+_task: list[str] = []  # of a worker process
+_scene: list[Robomimic] = []
 
 
 def generate(
@@ -47,7 +47,7 @@ def generate(
     Args:
         task: one of `TASKS`.
         n_episodes: successes to keep.
-        path: the HDF5 file; one that is there is replaced at the end.
+        path: the HDF5 file; nothing may be there.
         seed: of the first start state.
         workers: how many processes.
         progress: called with the successes and the tries so far.
@@ -57,13 +57,12 @@ def generate(
     """
     if task not in TASKS:
         raise ConfigError(f"no task {task!r}: expected one of {', '.join(TASKS)}")
-    if n_episodes < 1 or workers < 1:
-        raise ConfigError(f"expected at least one episode and one worker, found {n_episodes} and {workers}")
-    if path.is_dir():
-        raise ConfigError(f"{path}: expected the name of a file, found a folder")
     check_seed(seed, n_episodes)
+    check_workers(workers)
+    check_writable(path)
+    check_absent(path)
     h5py = require("h5py", "writing a robomimic file")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    environment_arguments(task)  # needs all that the task needs
     partial = path.with_name(path.name + ".partial")
     with _opened(h5py, partial) as file:
         tried = _tried(file, partial, task, seed)
@@ -119,23 +118,29 @@ def _recordings(task: str, seeds: Iterator[int], workers: int) -> Generator[tupl
             yield seed, record(environment, seed)
         return
     with one_thread_each():
-        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (task,))
+        pool = make_pool(workers, _start, (task,))
         waiting = deque((seed, pool.submit(_record, seed)) for seed in islice(seeds, 2 * workers))
     try:
         for seed in seeds:
             of, future = waiting.popleft()
-            yield of, future.result()
+            try:
+                yield of, future.result()
+            except BrokenProcessPool as error:
+                raise EvaluationError(
+                    f"a worker process died, of memory or a crash, around seed {of}; fewer workers may help"
+                ) from error
             waiting.append((seed, pool.submit(_record, seed)))
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _start(task: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interruption means
-    _scene.append(Robomimic(task))
+    _task.append(task)
 
 
 def _record(seed: int) -> Recorded | None:
+    if not _scene:  # here and not in `_start`, so that what is wrong is said to the parent
+        _scene.append(Robomimic(_task[0]))
     return record(_scene[0], seed)
 
 

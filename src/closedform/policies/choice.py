@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from closedform.demos.demos import Demos
 from closedform.errors import ConfigError, LoadError
+from closedform.files import read_json, write_file
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
 from closedform.policies.demonstration_policy import DemonstrationPolicy
@@ -107,20 +108,17 @@ def write_config(config: PolicyConfig, policy_class: type[DemonstrationPolicy[An
         "parameters": asdict(config),
         **notes,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(content, indent=2) + "\n")
 
 
 def read_config(path: Path) -> tuple[type[DemonstrationPolicy[Any]], dict[str, Any]]:
     """Reads such a file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LoadError(f"{path}: expected a parameter file that 'closedform tune' wrote, found {error}") from error
+    content = read_json(path, "a parameter file that 'closedform tune' wrote")
     kind = content.get("format") if isinstance(content, dict) else None
     if kind != FORMAT or content.get("format_version") != FORMAT_VERSION:
         found = f"a file of format {kind!r}" if kind and kind != FORMAT else "another file or version"
         raise LoadError(f"{path}: expected a parameter file that 'closedform tune' wrote, found {found}")
-    if content.get("policy") not in POLICIES or not isinstance(content.get("parameters"), dict):
+    named = content.get("policy")
+    if not isinstance(named, str) or named not in POLICIES or not isinstance(content.get("parameters"), dict):
         raise LoadError(f"{path}: expected a parameter file with policy and parameters, found one without")
-    return POLICIES[content["policy"]], {**PolicyConfig.BEFORE, **content["parameters"]}
+    return POLICIES[named], {**PolicyConfig.BEFORE, **content["parameters"]}
