@@ -222,9 +222,12 @@ def test_widths_that_do_not_fit_are_named(tmp_path):
         (["--demos", "pusht-embedded", "--episodes", "0"], "expected at least one episode"),
         (["--demos", "pusht-embedded", "--set"], "--set: expected parameter=value after it, found nothing"),
         (["--demos", "pusht-embedded", "--video", "-1"], "video: expected 0 or more, found -1"),
-        (["--demos", "pusht-embedded", "--workers", "0"], "workers: expected at least 1, found 0"),
+        (["--demos", "pusht-embedded", "--workers", "0"], "workers: expected at least 1 and at most 1024, found 0"),
         (["--demos", "pusht-embedded", "--seed", "4294967296"], "expected seeds from 0 to 2^32 - 1"),
-        (["--demos", "pusht-embedded", "--json", "/proc/nothing.json"], "expected to be able to read and write"),
+        (
+            ["--demos", "pusht-embedded", "--json", "/proc/nothing.json"],
+            "nothing.json: expected to write it, found",
+        ),
         ([], "expected --demos, found none"),
     ],
 )

@@ -78,8 +78,9 @@ def _run(arguments: list[str]) -> None:
         if stop.code:
             _fail(_one_line(errors.getvalue()))
         raise
-    warnings.showwarning = _say_once()
-    command.run()
+    with warnings.catch_warnings():
+        warnings.showwarning = _say_once()
+        command.run()
 
 
 def _say_once() -> Callable[..., None]:

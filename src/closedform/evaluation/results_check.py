@@ -119,9 +119,7 @@ def check_results(results: dict[str, Any], where: object) -> None:
     if len(set(seeds)) < len(seeds) or min(seeds) < first or max(seeds) >= first + n:
         _refuse(where, f"each seed from {first} to {first + n - 1} at most once", f"seeds {_short(seeds)}")
     if results["complete"] != (len(rows) == n):
-        _refuse(
-            where, f"complete to say whether all {n} episodes are there", f"it {results['complete']} with {len(rows)}"
-        )
+        _refuse(where, f"complete to say whether all {n} episodes are there", f"{results['complete']} with {len(rows)}")
     for what in ("score", "success", "steps"):
         mean, found = _mean(row[what] for row in rows), results[what]["mean"]
         if not math.isclose(mean, found, rel_tol=1e-6, abs_tol=1e-6):
