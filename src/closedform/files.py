@@ -18,6 +18,8 @@ from safetensors import SafetensorError
 
 from closedform.errors import ClosedFormError, LoadError, SaveError
 
+MOST_JSON = 2**30  # bytes of a file that are read
+
 
 def parse_json(text: str | bytes, where: object, expected: str = "JSON") -> Any:
     """The value of a JSON text; whatever is wrong with it, nesting without end included, is a `LoadError`.
@@ -38,7 +40,8 @@ def parse_json(text: str | bytes, where: object, expected: str = "JSON") -> Any:
 def read_json(path: Path, expected: str = "JSON") -> Any:
     """The value of a JSON file; see `parse_json`. A file that cannot be read is a `LoadError` as well."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MOST_JSON)  # a device may never end
     except FileNotFoundError as error:
         raise LoadError(f"{path}: expected {expected}, found nothing there") from error
     except (OSError, ValueError) as error:
@@ -76,7 +79,9 @@ def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
 
 
 def check_absent(path: Path) -> None:
-    """Refuses to write where something is."""
+    """Refuses to write where something is, and to what cannot be a name."""
+    if "\0" in str(path):
+        raise SaveError(f"{path}: expected a name to write to, found one with a null byte")
     if path.exists():
         raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
 
@@ -89,6 +94,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     with saving(path):
         target, new = _places(path)
+        new.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield new
             flush(new)
@@ -110,20 +116,21 @@ def check_writable(path: Path) -> None:
     """Refuses a file that cannot be written now rather than when there is work to lose."""
     with saving(path):
         _, new = _places(path)
-        new.touch()
-        new.unlink()
+        folder = next(parent for parent in new.parents if parent.exists())
+        trial = folder / new.name
+        trial.touch()
+        trial.unlink()
 
 
 def _places(path: Path) -> tuple[Path, Path]:
-    """The file that a name stands for, and the temporary one in its folder, which is made if it is not there."""
-    if not path.name or path.is_dir() or "\0" in str(path):
-        raise SaveError(
-            f"{path}: expected the name of a file to write, found {'a folder' if path.is_dir() else 'none'}"
-        )
+    """The file that a name stands for, and a temporary one beside it."""
+    if not path.name or "\0" in str(path):
+        raise SaveError(f"{path}: expected the name of a file to write, found none")
     target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise SaveError(f"{path}: expected the name of a file to write, found a folder")
     special = target.exists() and not target.is_file()
     folder = Path(tempfile.gettempdir()) if special else target.parent
-    folder.mkdir(parents=True, exist_ok=True)
     return target, folder / f".{target.name}.new-{os.getpid()}"
 
 

@@ -44,15 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         try:
             _run(sys.argv[1:] if arguments is None else list(arguments))
-        finally:
-            streams.finish()
+        except SystemExit as stop:
+            if not stop.code:  # help was asked for
+                streams.finish()
+            raise
+        streams.finish()
     except ClosedFormError as error:
         _fail(str(error))
     except BrokenPipeError:  # the reader went away, which is its right
         streams.discard(sys.stdout)
         sys.exit(128 + 13)  # as a program that a broken pipe ends
     except OSError as error:
-        streams.discard(sys.stdout)
         _fail(f"expected to be able to read and write, found {error}")
     except MemoryError as error:
         _fail(f"expected enough memory, found too little: {error}")
@@ -97,6 +99,8 @@ def _say_once() -> Callable[..., None]:
 
 def _fail(message: str) -> NoReturn:
     streams.complain(message)
+    with contextlib.suppress(OSError, ClosedFormError):  # of two mistakes the first is said
+        streams.finish()
     sys.exit(2)
 
 

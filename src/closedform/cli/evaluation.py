@@ -15,6 +15,7 @@ from closedform.cli.data import progress_bar
 from closedform.cli.policy import Choosing, Output
 from closedform.errors import ConfigError
 from closedform.evaluation.results import compare, read_results
+from closedform.figures import pyplot
 from closedform.files import check_writable
 
 
@@ -44,6 +45,7 @@ class Eval(Choosing):
         """Evaluates, prints the figures and writes what was asked for."""
         from closedform.evaluation.environment import make_environment
         from closedform.evaluation.study import Study
+        from closedform.evaluation.video import film, require_av
         from closedform.evaluation.workers import check_workers
 
         if self.video < 0:
@@ -61,6 +63,7 @@ class Eval(Choosing):
             device=self.device,
         )
         if self.video:  # better now than after an hour
+            require_av()
             environment = make_environment(self.env)
             environment.reset(self.seed)
             environment.render()
@@ -69,8 +72,6 @@ class Eval(Choosing):
         if self.json:
             print(f"results: {self.json}")
         if self.video:
-            from closedform.evaluation.video import film
-
             folder = self.json.with_name(f"{self.json.stem}-videos") if self.json else Path("videos")
             for path in film(study, results["episodes"], self.video, folder):
                 print(f"video: {path}")
@@ -166,6 +167,8 @@ class Paper:
         check_workers(self.workers)
         if self.only and self.study in ("pusht", "tuning", "deadline"):
             raise ConfigError(f"only: expected it with guidance, augmentation or robomimic, found it with {self.study}")
+        if not self.only:
+            pyplot()  # better now than after a day
         module = import_module(f"closedform.evaluation.studies.{self.study}")
         runner = Runner(
             self.study, self.output / self.study, self.work / self.study, self.workers, self.device, self.only

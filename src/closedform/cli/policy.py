@@ -13,6 +13,7 @@ from tyro.conf import Positional, UseAppendAction
 from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy
 from closedform.cli.data import Output, Reading, progress_bar
 from closedform.errors import ConfigError
+from closedform.figures import pyplot
 from closedform.files import check_writable, write_file
 from closedform.policies.choice import make_policy, write_config
 from closedform.policies.demonstration_policy import DemonstrationPolicy
@@ -160,6 +161,7 @@ class Explain(Choosing):
 
         check_seed(self.seed)
         check_writable(self.output)
+        pyplot()  # better now than when there is something to draw
         if self.step < 0:
             raise ConfigError(f"step: expected 0 or more, found {self.step}")
         if not self.observation and self.env is None:

@@ -11,19 +11,22 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import TextIO
 
+from closedform.errors import SaveError
+
 AS_GIVEN = "closedform-as-given"
 NARROWEST, WIDEST = 40, 400  # columns; tyro wraps forever in fewer, and pads every line in more
 
 
 def prepare() -> None:
-    """Opens streams that were closed, and lets the others take any text.
+    """Opens streams that were closed, and lets output take any text.
 
     The number of a closed stream would be given to the next file that is opened, and what is printed would land in it.
+    What is printed to a closed output fails when it is written out; a closed error stream is its user's wish.
     """
     codecs.register_error(AS_GIVEN, _as_given)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)
+            nowhere = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
             if nowhere != number:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
@@ -50,8 +53,14 @@ def complain(message: str) -> None:
 
 
 def finish() -> None:
-    """Writes out what was printed; raises an `OSError` where that cannot be."""
-    sys.stdout.flush()
+    """Writes out what was printed; where that cannot be, nothing is left to be written at Python's end."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        discard(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise SaveError(f"the output: expected to write it, found {error.strerror}") from error
 
 
 def discard(stream: TextIO) -> None:

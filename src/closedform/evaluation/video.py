@@ -40,12 +40,18 @@ def filmed(study: Study, seed: int) -> tuple[Rollout, list[np.ndarray]]:
     return rollout, frames
 
 
-def encode(frames: Sequence[np.ndarray], rate: float) -> bytes:
-    """An mp4 file (H.264, which every browser plays) of pictures (height, width, 3)."""
+def require_av() -> Any:
+    """The package that encodes videos."""
     try:
         import av
     except ImportError as error:
         raise MissingExtraError("av", "plots", "making a video") from error
+    return av
+
+
+def encode(frames: Sequence[np.ndarray], rate: float) -> bytes:
+    """An mp4 file (H.264, which every browser plays) of pictures (height, width, 3)."""
+    av = require_av()
     buffer = BytesIO()
     height, width = (size - size % 2 for size in frames[0].shape[:2])  # H.264 halves the resolution of colours
     with av.open(buffer, "w", format="mp4") as container:

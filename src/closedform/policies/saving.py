@@ -211,7 +211,10 @@ def as_path(folder: str | Path) -> Path:
     """A folder as a whole path; anything but a path is refused."""
     if not isinstance(folder, str | os.PathLike):
         raise ConfigError(f"expected the path of a folder, found {folder!r}")
-    return Path(folder).expanduser().resolve()
+    try:
+        return Path(folder).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # nobody's home, a null byte, links in a circle
+        raise ConfigError(f"expected the path of a folder, found {str(folder)!r}: {error}") from error
 
 
 def _replaceable(folder: Path) -> bool:
