@@ -18,8 +18,6 @@ from safetensors import SafetensorError
 
 from closedform.errors import ClosedFormError, LoadError, SaveError
 
-MOST_JSON = 2**30  # bytes of a file that are read
-
 
 def parse_json(text: str | bytes, where: object, expected: str = "JSON") -> Any:
     """The value of a JSON text; whatever is wrong with it, nesting without end included, is a `LoadError`.
@@ -41,7 +39,7 @@ def read_json(path: Path, expected: str = "JSON") -> Any:
     """The value of a JSON file; see `parse_json`. A file that cannot be read is a `LoadError` as well."""
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_JSON)  # a device may never end
+            data = file.read(2**30)  # a device may never end
     except FileNotFoundError as error:
         raise LoadError(f"{path}: expected {expected}, found nothing there") from error
     except (OSError, ValueError) as error:
@@ -64,7 +62,8 @@ def saving(path: Path) -> Iterator[None]:
 @contextmanager
 def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
     """A temporary file or folder that takes its place only when all of it was written; nothing is ever replaced."""
-    check_absent(path)
+    if path.exists():
+        raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.new-", dir=path.parent))
@@ -76,14 +75,6 @@ def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
             target.replace(path)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-
-
-def check_absent(path: Path) -> None:
-    """Refuses to write where something is, and to what cannot be a name."""
-    if "\0" in str(path):
-        raise SaveError(f"{path}: expected a name to write to, found one with a null byte")
-    if path.exists():
-        raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
 
 
 @contextmanager

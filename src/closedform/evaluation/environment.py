@@ -19,6 +19,7 @@ from closedform.policies.policy import Policy
 
 ENTRY_POINTS = "closedform.environments"
 MOST_EPISODES = 100_000
+N_SEEDS = 2**32  # from 0
 MEMBERS = ("observation_layout", "action_layout", "max_steps", "rate", "reset", "step", "render")
 ROBOMIMIC = tuple(name + choice for name in TASKS for choice in ("", "_poses"))
 BUILT_IN = {
@@ -148,7 +149,7 @@ def check_seed(seed: int, n: int = 1) -> None:
     """Refuses seeds that no environment can take, and more episodes than anybody can wait for."""
     if not 1 <= n <= MOST_EPISODES:
         raise ConfigError(f"episodes: expected at least one episode and at most {MOST_EPISODES}, found {n}")
-    if seed < 0 or seed + n > 2**32:
+    if seed < 0 or seed + n > N_SEEDS:
         raise ConfigError(f"expected seeds from 0 to 2^32 - 1, found {seed}{f' to {seed + n - 1}' if n > 1 else ''}")
 
 

@@ -48,20 +48,21 @@ def evaluate(
         for block in blocks:
             yield from worker.rows(block)
         return
+    seed, waiting = seeds[0], dict[Future[list[dict[str, Any]]], int]()
     with one_thread_each():
         pool = make_pool(min(workers, len(blocks)), _start, task)
-        waiting: dict[Future[list[dict[str, Any]]], int] = {pool.submit(_rows, b): b[0] for b in blocks}
     try:
+        with one_thread_each():  # a process is started when there is a block for it
+            waiting.update((pool.submit(_rows, block), block[0]) for block in blocks)
         while waiting:
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 seed = waiting.pop(future)
-                try:
-                    yield from future.result()
-                except BrokenProcessPool as error:
-                    raise EvaluationError(
-                        f"a worker process died, of memory or a crash, around seed {seed}; fewer workers may help"
-                    ) from error
+                yield from future.result()
+    except BrokenProcessPool as error:
+        raise EvaluationError(
+            f"a worker process died, of memory or a crash, around seed {seed}; fewer workers may help"
+        ) from error
     finally:  # also after an interruption: episodes under way end, the others never begin
         pool.shutdown(wait=True, cancel_futures=True)
 

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from closedform.demos.demos import Demos
 from closedform.errors import ConfigError, LoadError
-from closedform.files import read_json, write_file
+from closedform.files import read_json, replacing
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
 from closedform.policies.demonstration_policy import DemonstrationPolicy
@@ -108,7 +108,8 @@ def write_config(config: PolicyConfig, policy_class: type[DemonstrationPolicy[An
         "parameters": asdict(config),
         **notes,
     }
-    write_file(path, json.dumps(content, indent=2) + "\n")
+    with replacing(path) as new:
+        new.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def read_config(path: Path) -> tuple[type[DemonstrationPolicy[Any]], dict[str, Any]]:
@@ -118,7 +119,6 @@ def read_config(path: Path) -> tuple[type[DemonstrationPolicy[Any]], dict[str, A
     if kind != FORMAT or content.get("format_version") != FORMAT_VERSION:
         found = f"a file of format {kind!r}" if kind and kind != FORMAT else "another file or version"
         raise LoadError(f"{path}: expected a parameter file that 'closedform tune' wrote, found {found}")
-    named = content.get("policy")
-    if not isinstance(named, str) or named not in POLICIES or not isinstance(content.get("parameters"), dict):
+    if content.get("policy") not in list(POLICIES) or not isinstance(content.get("parameters"), dict):
         raise LoadError(f"{path}: expected a parameter file with policy and parameters, found one without")
-    return POLICIES[named], {**PolicyConfig.BEFORE, **content["parameters"]}
+    return POLICIES[content["policy"]], {**PolicyConfig.BEFORE, **content["parameters"]}
