@@ -105,7 +105,7 @@ for command in (
 
 def test_a_full_disk_is_said_and_leaves_what_was_there(tmp_path):
     pytest.importorskip("resource")
-    save_demos(reach_demos(), tmp_path / "demos")
+    save_demos(reach_demos(4), tmp_path / "demos")
     Study.make(TOY, str(tmp_path / "demos"), "default", n_episodes=1).run(tmp_path / "results.json", 1)
     (tmp_path / "old").write_text("old")
     (tmp_path / "report.png").write_text("old")
