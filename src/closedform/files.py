@@ -48,7 +48,8 @@ def parse_json(text: str | bytes, where: object, expected: str = "JSON") -> Any:
 def read_json(path: Path, expected: str = "JSON") -> Any:
     """The value of a JSON file; see `parse_json`. A file that cannot be read is a `LoadError` as well."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(2**30)  # a device may never end
     except FileNotFoundError as error:
         raise LoadError(f"{path}: expected {expected}, found nothing there") from error
     except (OSError, ValueError) as error:
@@ -138,16 +139,50 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside a path that takes its place, or that of the file there, when all of it was written."""
+    """A temporary file beside a path that takes its place, or that of the file there, when all of it was written.
+
+    A link stays one, to a new file; a device or pipe, such as /dev/stdout, is written to, not replaced.
+    """
     with saving(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f".{path.name}.new-{os.getpid()}")
+        target, new = _places(path)
+        new.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield new
             flush(new)
-            new.replace(path)
+            if target.is_file() or not target.exists():
+                new.replace(target)
+            else:
+                target.write_bytes(new.read_bytes())
         finally:
             new.unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Writes all of a file or nothing of it; see `replacing`. Characters that UTF-8 does not have are escaped."""
+    with replacing(path) as new:
+        new.write_bytes(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
+
+
+def check_writable(path: Path) -> None:
+    """Refuses a file that cannot be written now rather than when there is work to lose."""
+    with saving(path):
+        _, new = _places(path)
+        folder = next(parent for parent in new.parents if parent.exists())
+        trial = folder / new.name
+        trial.touch()
+        trial.unlink()
+
+
+def _places(path: Path) -> tuple[Path, Path]:
+    """The file that a name stands for, and a temporary one beside it."""
+    if not path.name or "\0" in str(path):
+        raise SaveError(f"{path}: expected the name of a file to write, found none")
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise SaveError(f"{path}: expected the name of a file to write, found a folder")
+    special = target.exists() and not target.is_file()
+    folder = Path(tempfile.gettempdir()) if special else target.parent
+    return target, folder / f".{target.name}.new-{os.getpid()}"
 
 
 def crc32(arrays: Iterable[np.ndarray]) -> str:

@@ -10,10 +10,10 @@ from safetensors.torch import load_file, save_file
 
 from closedform import Demos, save_demos
 from closedform.cli import main
+from closedform.device import choose_device
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.neural.config import NeuralConfig, TrainingConfig
 from closedform.neural.data import training_data
-from closedform.neural.device import choose_device
 from closedform.neural.dit import DiT
 from closedform.neural.policy import FILES, NeuralPolicy
 from closedform.neural.training import Trainer

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tyro
 
 from closedform import ClosedFormError, __version__
+from closedform.cli import streams
 from closedform.cli.data import Convert, Data, Generate, Inspect
 from closedform.cli.evaluation import Compare, Eval, Paper, Report
 from closedform.cli.neural import Edit, Train
@@ -40,13 +40,36 @@ COMMANDS: dict[str, Any] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; a mistake is one line on the error stream and exit status 2."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    streams.prepare()
+    try:
+        try:
+            _run(sys.argv[1:] if arguments is None else list(arguments))
+        except SystemExit as stop:
+            if not stop.code:  # help was asked for
+                streams.finish()
+            raise
+        streams.finish()
+    except ClosedFormError as error:
+        _fail(str(error))
+    except BrokenPipeError:  # the reader went away, which is its right
+        streams.discard(sys.stdout)
+        sys.exit(128 + 13)  # as a program that a broken pipe ends
+    except OSError as error:
+        _fail(f"expected to be able to read and write, found {error}")
+    except MemoryError as error:
+        _fail(f"expected enough memory, found too little: {error}")
+    except KeyboardInterrupt:
+        streams.complain("interrupted")
+        sys.exit(130)
+
+
+def _run(arguments: list[str]) -> None:
     if arguments == ["--version"]:
         print(f"closedform {__version__}")
         return
     errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(errors):
+        with contextlib.redirect_stderr(errors), streams.bearable_width():
             command = tyro.extras.subcommand_cli_from_dict(
                 COMMANDS,
                 prog="closedform",
@@ -57,18 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if stop.code:
             _fail(_one_line(errors.getvalue()))
         raise
-    warnings.showwarning = _say_once()
-    try:
+    with warnings.catch_warnings():
+        warnings.showwarning = _say_once()
         command.run()
-    except ClosedFormError as error:
-        _fail(str(error))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away; Python would complain
-    except OSError as error:
-        _fail(f"expected to be able to read and write, found {error}")
-    except KeyboardInterrupt:
-        print("closedform: interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
 def _say_once() -> Callable[..., None]:
@@ -77,14 +91,16 @@ def _say_once() -> Callable[..., None]:
 
     def say(message: Warning | str, *_: object, **__: object) -> None:
         if str(message) not in said:
-            print(f"closedform: {message}", file=sys.stderr)
+            streams.complain(str(message))
         said.add(str(message))
 
     return say
 
 
-def _fail(message: str) -> None:
-    print(f"closedform: {message}", file=sys.stderr)
+def _fail(message: str) -> NoReturn:
+    streams.complain(message)
+    with contextlib.suppress(OSError, ClosedFormError):  # of two mistakes the first is said
+        streams.finish()
     sys.exit(2)
 
 

@@ -18,6 +18,8 @@ from tyro.conf import Positional, arg
 from closedform import Demos, Layout, load_demos, save_demos
 from closedform.demos.load import MOST_EPISODES
 from closedform.errors import ClosedFormError, ConfigError
+from closedform.figures import pyplot
+from closedform.files import check_writable
 
 if TYPE_CHECKING:
     from closedform.demos.catalogue import Dataset
@@ -95,6 +97,11 @@ class Inspect(Reading):
         """Examines the demonstrations, prints what was found and writes the report."""
         from closedform.analysis.health import examine
 
+        name = Path(self.demos).name or "demonstrations"
+        folder = self.output or Path(f"{name}-report")
+        if self.output or not self.json:
+            pyplot()  # what is missing is better said now
+            check_writable(folder / "report.html")
         demos = self.read(self.demos, finite=False)
         with progress_bar() as say:
             health = examine(demos, progress=say)
@@ -107,9 +114,6 @@ class Inspect(Reading):
             _print_skipped(demos)
         from closedform.analysis.health_report import draw, write_page
 
-        name = Path(self.demos).name
-        folder = self.output or Path(f"{name}-report")
-        folder.mkdir(parents=True, exist_ok=True)
         draw(health, demos, folder / "report.png")
         write_page(health, name, folder / "report.png", folder / "report.html")
         print(f"report: {folder / 'report.html'}", file=sys.stderr if self.json else sys.stdout)

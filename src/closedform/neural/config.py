@@ -159,9 +159,11 @@ class TrainingConfig:
     """Of the first weights and of all batches and noise."""
 
     def __post_init__(self):
-        for name in ("n_steps", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)!r}")
+        for name, high in (("n_steps", 10**9), ("batch_size", 10**6)):
+            if not 1 <= getattr(self, name) <= high:
+                raise ConfigError(f"{name}: expected at least 1 and at most {high}, found {getattr(self, name)!r}")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed: expected 0 to 2^63 - 1, found {self.seed!r}")
         for name, high in (
             ("learning_rate", 1.0),
             ("weight_decay", 1.0),

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from closedform.demos.episode import real_array
 from closedform.demos.layout import Layout
+from closedform.device import choose_device
 from closedform.diffusion.denoiser import Denoiser
 from closedform.diffusion.predictor import Predictor
 from closedform.diffusion.sampler import SAMPLERS, Callback, ddpm
@@ -20,7 +21,6 @@ from closedform.errors import ConfigError, DataError, LoadError
 from closedform.files import crc32
 from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.data import Normalisation, TrainingData
-from closedform.neural.device import choose_device
 from closedform.neural.dit import DiT
 from closedform.neural.unet import UNet
 from closedform.policies.folder import FORMAT_VERSION, as_path, check_seal, holds_only, write_content, write_folder
