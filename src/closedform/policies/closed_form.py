@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,11 +18,12 @@ from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.sampler import SAMPLERS, Step, ddpm, step_weights
 from closedform.errors import DataError
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
-from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated
+from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated, unmeasured
 from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
 from closedform.policies.randomness import Seed, generator
 from closedform.provenance import n_cores
 from closedform.retrieval.large_store import LargeStore
+from closedform.retrieval.mixture import is_mixture
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Near, Store
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 HEADROOM = 1e-4  # share of pruning_error that may be dropped at one step; the rest is room for steps that amplify it
 BATCH_PER_THREAD = 8  # plans below which another thread costs more than it gives
-FINISH_MARGIN = 1.5  # times what it took lately to finish a plan is left before a deadline
 NONE_FOUND = np.empty((0, 0), np.int64)
 
 
@@ -91,10 +90,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         began: float | None = None,
     ) -> Generated:
         queries = store.features_of(windows)
-        stop_at = math.inf
-        if began is not None and self.config.deadline is not None:
-            finish = FINISH_MARGIN * (self._longest_finish + self._longest_memory)
-            stop_at = began + self.config.deadline - min(finish, self.config.deadline / 2)
+        stop_at = self._deadline.stop_at(began)
         generate = self._generate_reference
         if kernels.enabled() and (stop_at == math.inf or kernels.has_clock()):
             generate = self._generate_compiled
@@ -115,29 +111,30 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         stop_at: float = math.inf,
     ) -> Generated:
         """One observation after the other through `diffusion/`."""
-        sampler, process = SAMPLERS[self.config.sampler], self.config.make_process()
+        sampler, process, clock = SAMPLERS[self.config.sampler], self.config.make_process(), self._deadline.clock
         k, size, n_steps = self._n_neighbors(store), self._chunk_size(store), self.config.n_diffusion_steps
         made = _empty(len(queries), n_samples, size, k, len(store.spec.hands))
         for b, query in enumerate(queries):
             near = self._neighbourhood(store, query)
             noise = rng.standard_normal((n_samples, size))
-            denoiser = self._denoiser(store, near, penalty, self._perturbations(rng, store))
+            denoiser = self._denoiser(store, near, penalty, self._perturbations(rng, store), b)
             last: list[Step] = []
             extra = {"rng": rng} if sampler is ddpm else {}
 
             def keep_last(step: Step, last: list[Step] = last) -> None:
                 last[:] = [step]
-                if step.index + 1 < n_steps and time.perf_counter() >= stop_at:
+                if step.index + 1 < n_steps and clock() >= stop_at:
                     raise _OutOfTimeError
 
             try:
                 made.chunks[b] = sampler(denoiser, process, noise, n_steps=n_steps, callback=keep_last, **extra)
             except _OutOfTimeError:
                 made.chunks[b] = last[0].denoised
-            made.n_steps[b], made.ended[b] = last[0].index + 1, time.perf_counter()
+            made.n_steps[b], made.ended[b] = last[0].index + 1, clock()
             made.carries[b], made.distances[b] = near.carry, near.distance
             made.rows[b, : len(near.rows)] = near.rows
             made.weights[b, :, : len(near.rows)] = denoiser.weights(last[0].sample, last[0].time)
+            made.mixed[b] = is_mixture(made.chunks[b], denoiser.actions)
         return made
 
     def _generate_compiled(
@@ -207,6 +204,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 made.weights[part],
                 made.n_steps[part],
                 made.ended[part],
+                made.mixed[part],
             )
 
         def run_exactly(part: slice) -> None:
@@ -259,12 +257,18 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     def _neighbourhood(self, store: Store, query: np.ndarray) -> Neighbourhood:
         return find_neighbourhood(store, query, self._n_neighbors(store), self.config.metric)
 
-    def _denoiser(self, store: Store, near: Neighbourhood, penalty: Penalty, perturbations: np.ndarray) -> ClosedForm:
+    def _denoiser(
+        self, store: Store, near: Neighbourhood, penalty: Penalty, perturbations: np.ndarray, number: int = 0
+    ) -> ClosedForm:
+        """For the observation of that number."""
         squared = near.penalised(store, penalty, self.config.goal_weight)
+        log_weights = near.log_weights(squared, 2 * self._bandwidth(store.feature_scale) ** 2)
+        if log_weights is None:
+            raise unmeasured(number)
         return ClosedForm(
             process=self.config.make_process(),
             actions=store.normalised_chunks(near.rows, near.carry),
-            log_weights=-(squared - squared.min()) / (2 * self._bandwidth(store.feature_scale) ** 2),
+            log_weights=log_weights,
             perturbations=perturbations,
         )
 
@@ -295,4 +299,5 @@ def _empty(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Gen
         weights=np.zeros((n_plans, n_samples, k)),
         n_steps=np.empty((n_plans, n_samples), np.int64),
         ended=np.full((n_plans, n_samples), np.nan),
+        mixed=np.ones((n_plans, n_samples), bool),
     )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
@@ -20,6 +19,7 @@ from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
 from closedform.policies.config import KernelConfig, PolicyConfig
+from closedform.policies.deadline import Deadline
 from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
@@ -32,7 +32,7 @@ from closedform.retrieval.spec import StoreSpec
 from closedform.retrieval.store import Store
 
 DEFAULT_NEIGHBORS = 2000
-FORGETTING = 0.99  # of how long finishing a plan took, from plan to plan
+UNDECIDED = 1e-5  # of the step between two values, by which rounding must not decide; in the middle it is the lower one
 NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
@@ -51,6 +51,7 @@ class Generated:
         n_steps: (B, n), diffusion steps taken, or (B, 0).
         ended: (B, n), when the last of them ended, or not a number; or (B, 0).
         complete: whether all steps were taken.
+        mixed: (B, n) or (B, 1), whether each chunk is a mixture of demonstrated ones, as it must be; or (0, 0).
     """
 
     chunks: np.ndarray
@@ -61,6 +62,7 @@ class Generated:
     n_steps: np.ndarray
     ended: np.ndarray
     complete: bool = True
+    mixed: np.ndarray = field(default_factory=lambda: np.ones((0, 0), bool))
 
 
 class DemonstrationPolicy(Policy[ConfigT]):
@@ -153,8 +155,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             relevance=config.relevance,
         )
         self._lock = threading.Lock()
-        self._longest_finish = 0.0  # seconds from the last diffusion step to the plan, at worst lately
-        self._longest_memory = 0.0  # and to remembering it
+        self._deadline = Deadline(getattr(config, "deadline", None))
         self._next_id = next_id
         self._store = make_store(spec)
         if config.n_neighbors is not None and config.n_neighbors > len(self._store):
@@ -257,16 +258,16 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: LoopMemory) -> Plan:
         """Plans with what an agent remembers, and takes note of the plan."""
         plan, store = self.plan_with_store(window, seed=rng, penalty=memory.penalty)
-        planned = time.perf_counter()
+        planned = self._deadline.clock()
         memory.remember(plan, store)
-        self._longest_memory = max(FORGETTING * self._longest_memory, time.perf_counter() - planned)
+        self._deadline.remembered(planned)
         return plan
 
     def plan_with_store(
         self, observation: Any, *, seed: Seed, penalty: Callable[[Store], Penalty] | None = None
     ) -> tuple[Plan, Store]:
         """`plan`, together with the store it was made from; the penalty is a function of that store."""
-        began = time.perf_counter()
+        began = self._deadline.clock()
         store = self._store
         windows = self._windows(real_array(observation, "an observation")[None])
         extra = Penalty.none() if penalty is None else penalty(store)
@@ -288,7 +289,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             complete=made.complete,
         )
         if made.ended.size and not math.isnan(made.ended[0, 0]):
-            self._longest_finish = max(FORGETTING * self._longest_finish, time.perf_counter() - made.ended[0, 0])
+            self._deadline.finished(made.ended[0, 0])
         return plan, store
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
@@ -332,10 +333,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """
 
     def _measured(self, *arguments: Any, **options: Any) -> Generated:
-        """`_generate`, refusing observations that could not be compared with any demonstration."""
+        """`_generate`, refusing observations that cannot be compared with demonstrations, and chunks unlike theirs."""
         with np.errstate(over="ignore", invalid="ignore"):  # which shows as a distance that is not finite
             made = self._generate(*arguments, **options)
-        return refuse_unmeasured(made)
+        return refuse_unsound(made)
 
     def _n_neighbors(self, store: Store) -> int:
         return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(store))
@@ -356,11 +357,14 @@ class DemonstrationPolicy(Policy[ConfigT]):
         for kind, columns, low, high in store.bounded_actions:
             values = actions[..., columns]
             if kind == "binary":
-                actions[..., columns] = np.where(values * 2 > low + high, high, low)
+                actions[..., columns] = np.where(values * 2 > low + high + UNDECIDED * (high - low), high, low)
             else:  # an angle, without jumps and on the turn that was demonstrated
                 values = np.unwrap(values, axis=2)
                 turns = np.round((values.mean(2, keepdims=True) - (low + high) / 2) / (2 * np.pi))
                 actions[..., columns] = values - 2 * np.pi * turns
+        if not np.isfinite(actions).all():
+            number = int(np.argwhere(~np.isfinite(actions))[0, 0])
+            raise DataError(f"the plan for observation {number} is not finite in the robot's units: is it too far away?")
         return actions
 
     def save(self, folder: Any) -> None:
@@ -375,12 +379,22 @@ def _names_of_held(store: Store, carry: np.ndarray) -> str:
     return " / ".join(names) if (carry[:, 1] >= 0).any() else ""
 
 
-def refuse_unmeasured(made: Generated) -> Generated:
-    """Refuses observations whose distances to the demonstrations cannot be told."""
-    bad = np.flatnonzero(~np.isfinite(made.distances))
-    if len(bad):
+def unmeasured(number: int) -> DataError:
+    """What to raise where the distances of an observation to the demonstrations cannot be told."""
+    return DataError(
+        f"observation {number} cannot be compared with the demonstrations: its distance to them is not finite; "
+        "is it in their units, and are bandwidth and regularization not tiny?"
+    )
+
+
+def refuse_unsound(made: Generated) -> Generated:
+    """Refuses observations whose distances cannot be told, and chunks outside of the range of what they are made of."""
+    if not np.isfinite(made.distances).all():
+        raise unmeasured(int(np.flatnonzero(~np.isfinite(made.distances))[0]))
+    if not made.mixed.all():
+        number = int(np.argwhere(~made.mixed)[0, 0])
         raise DataError(
-            f"observation {bad[0]} cannot be compared with the demonstrations: its distance to them is not finite; "
-            "is it in their units, and are bandwidth and regularization not tiny?"
+            f"the plan for observation {number} is not a mixture of demonstrated chunks: expected its numbers within "
+            "their range, found some beyond it or not finite; are actions, tau and bandwidth of sensible size?"
         )
     return made

@@ -22,7 +22,7 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def lift(self, windows: np.ndarray) -> np.ndarray:
-        """(n, N_o, D_o) -> (n, D_z), float64, the same for every set of demonstrations."""
+        """(n, N_o, D_o) -> (n, D_z), float64, the same for every set of demonstrations; perhaps not finite."""
 
     def scaling(self, lifted: Statistics) -> tuple[np.ndarray, np.ndarray]:
         """The offset and scale, (D_z,) each, for demonstrations with these statistics."""
@@ -71,7 +71,8 @@ class GeometricFeatures(FeatureMap):
 
     def lift(self, windows: np.ndarray) -> np.ndarray:
         """Encodes each observation and flattens each window."""
-        return self.encoding.encode(windows).reshape(len(windows), -1)
+        with np.errstate(over="ignore", invalid="ignore"):  # which shows as features that are not finite
+            return self.encoding.encode(windows).reshape(len(windows), -1)
 
     def scaling(self, lifted: Statistics) -> tuple[np.ndarray, np.ndarray]:
         """A uniform distribution on [-1, 1] has standard deviation 1 / sqrt(3); positions are scaled to that."""
@@ -136,6 +137,25 @@ class CustomFeatures(FeatureMap):
         if not np.isfinite(features).all():
             raise DataError("the feature map returned numbers that are not finite")
         return features
+
+
+def scaled(lifted: np.ndarray, offset: np.ndarray, scale: np.ndarray, what: str) -> np.ndarray:
+    """z = (lifted - offset) * scale, refused if it is not finite. (n, D_z) -> (n, D_z).
+
+    Args:
+        lifted: what a feature map returned.
+        offset, scale: (D_z,)
+        what: the rows are, for the message.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        features = (lifted - offset) * scale
+    if not np.isfinite(features).all():
+        row, column = np.argwhere(~np.isfinite(features))[0]
+        raise DataError(
+            f"{what} {row}: expected features that are finite, found {features[row, column]} at feature {column}: "
+            "are its numbers too large to be squared?"
+        )
+    return features
 
 
 def make_feature_map(choice: str | Callable[[Any], Any], layout: Layout, rotation_weight: float) -> FeatureMap:

@@ -12,6 +12,7 @@ import numpy as np
 from closedform.demos.chunks import cut, too_short
 from closedform.demos.episode import Episode
 from closedform.errors import DataError
+from closedform.retrieval.feature_map import scaled
 from closedform.retrieval.goal import Goal, find_goal
 from closedform.retrieval.hand import Carrier, rotation_near
 from closedform.retrieval.index import ExactIndex
@@ -109,7 +110,7 @@ class Store:
         if not rows.counts.sum():
             raise too_short([len(episode) for episode in episodes], spec.n_obs_steps, spec.n_action_steps)
         offset, scale = spec.feature_map.scaling(rows.feature_statistics)
-        features = (rows.lifted - offset) * scale
+        features = scaled(rows.lifted, offset, scale, "window")
         store = cls(
             spec=spec,
             episodes=tuple(episodes),
@@ -200,7 +201,7 @@ class Store:
             episode_ids=episode_ids,
             counts=counts,
             lengths=lengths,
-            index=self.index.add((rows.lifted - offset) * self.feature_scale),
+            index=self.index.add(scaled(rows.lifted, offset, self.feature_scale, "window")),
             actions=np.concatenate([self.actions, rows.actions]),
             starts=np.concatenate([self.starts, rows.steps + len(self.actions)]),
             row_episodes=np.concatenate([self.row_episodes, np.full(len(rows.steps), len(self.episodes))]),
@@ -313,8 +314,9 @@ class Store:
         return actions.min(0), actions.max(0)
 
     def features_of(self, windows: np.ndarray) -> np.ndarray:
-        """The features of observation windows. (n, N_o, D_o) -> (n, D_z)."""
-        return (self.spec.feature_map.lift(windows) - self.feature_offset) * self.feature_scale
+        """The features of observation windows, refused if they are not finite. (n, N_o, D_o) -> (n, D_z)."""
+        lifted = self.spec.feature_map.lift(windows)
+        return scaled(lifted, self.feature_offset, self.feature_scale, "observation")
 
     @cached_property
     def carrier(self) -> Carrier:
