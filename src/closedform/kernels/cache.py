@@ -48,7 +48,7 @@ class KernelCache(FunctionCache):
             _say_once(f"the planner is compiled again in each process, since it could not be kept: {error}")
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        return (*super()._index_key(sig, codegen), bool(config.BOUNDSCHECK), _digest_of_sources())
+        return (*super()._index_key(sig, codegen), bool(getattr(config, "BOUNDSCHECK", None)), _digest_of_sources())
 
 
 class _CheckedFile(IndexDataCacheFile):
@@ -77,7 +77,7 @@ class _CheckedFile(IndexDataCacheFile):
         return super()._load_data(name)
 
     @contextlib.contextmanager
-    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+    def _open_for_write(self, filepath: str) -> Iterator[Any]:
         content = io.BytesIO()
         yield content
         with super()._open_for_write(filepath) as file:

@@ -187,8 +187,8 @@ def diffuse(
 ):
     """Runs one sample through all steps; `sample` (D,) is the noise on entry and the chunk on return.
 
-    Where there is no time for all steps, the chunk is the denoised one of the last step that was taken. Either way it is
-    a mixture of the neighbours' chunks; `mixed` says so, and is false if overflow made it anything else.
+    Where there is no time for all steps, the chunk is the denoised one of the last step that was taken. Either way it
+    is a mixture of the neighbours' chunks; `mixed` says so, and is false if overflow made it anything else.
 
     Args:
         neighbour_log_weights: (k,), the largest being 0.

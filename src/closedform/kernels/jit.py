@@ -31,7 +31,7 @@ def jit(*, reorder: bool = False, inline: bool = False) -> Callable[[Callable[..
             options["fastmath"] = REORDER
         if inline:
             return numba.njit(inline="always", **options)(function)
-        compiled = numba.njit(**options)(function)
+        compiled: Any = numba.njit(**options)(function)
         with warnings.catch_warnings(), contextlib.suppress(RuntimeError, OSError):  # no folder to keep a cache in
             warnings.simplefilter("ignore", NumbaWarning)
             compiled._cache = KernelCache(function)

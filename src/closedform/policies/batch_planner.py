@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closedform.errors import ConfigError, MissingExtraError
-from closedform.policies.demonstration_policy import Generated, refuse_unsound
+from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated, refuse_unsound
 from closedform.policies.randomness import Seed, generator
 from closedform.retrieval.mixture import ROUNDING
 from closedform.retrieval.store import Store
@@ -78,6 +78,7 @@ class BatchPlanner:
         import torch
 
         windows = self.policy._sampling_windows(observations, n_samples)
+        DemonstrationPolicy._check_size(self.policy, self._host, len(windows), int(n_samples))  # it draws in parts
         queries = self.queries(windows)
         rng = torch.Generator(self.device).manual_seed(int(generator(seed).integers(2**63)))
         at_once = min(DISTANCES_AT_ONCE // len(self._host), SAMPLES_AT_ONCE // int(n_samples))

@@ -236,6 +236,20 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 list(pool.map(lambda job: job(), jobs))
         return made
 
+    def _check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
+        """Refuses to plan where that would take more memory than there is.
+
+        Counted are the random numbers of all plans, and of one plan the neighbours' chunks and logits; the reference
+        weighs all samples of a plan at once.
+        """
+        config, size = self.config, self._chunk_size(store)
+        n_perturbations = config.n_perturbations if config.tau else 1
+        n_steps = config.n_diffusion_steps if config.sampler == "ddpm" else 0
+        drawn = n_plans * (n_samples * (2 + n_steps) + n_perturbations) * size
+        at_once = 1 if kernels.enabled() else n_samples
+        weighed = self._n_neighbors(store) * (2 * size + 3 * at_once * n_perturbations)
+        self._refuse_larger(drawn + weighed, n_plans, n_samples)
+
     def batch_planner(self, device: str = "cuda") -> BatchPlanner:
         """Plans for many observations at once on a GPU, with the demonstrations that there are now."""
         from closedform.policies.batch_planner import BatchPlanner
@@ -275,9 +289,6 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     def _bandwidth(self, features: np.ndarray) -> float:
         """h, for features of that width."""
         return self.config.bandwidth / math.sqrt(features.shape[-1])
-
-    def _chunk_size(self, store: Store) -> int:
-        return self.config.n_action_steps * store.spec.encoding.width
 
     def _perturbations(self, rng: np.random.Generator, store: Store) -> np.ndarray:
         """(M, N_a * D) draws of N(0, tau^2 I), the same for all steps and samples; one zero without smoothing."""

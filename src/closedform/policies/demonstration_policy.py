@@ -18,7 +18,7 @@ from closedform.demos.episode import Episode, real_array
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
-from closedform.policies.config import KernelConfig, PolicyConfig
+from closedform.policies.config import KernelConfig, PolicyConfig, shown
 from closedform.policies.deadline import Deadline
 from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
@@ -27,6 +27,7 @@ from closedform.policies.randomness import Seed, generator
 from closedform.retrieval.faiss_index import Recall
 from closedform.retrieval.feature_map import make_feature_map
 from closedform.retrieval.large_store import LargeStore, Progress, build_store
+from closedform.retrieval.limits import check_size
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.spec import StoreSpec
 from closedform.retrieval.store import Store
@@ -158,6 +159,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         self._deadline = Deadline(getattr(config, "deadline", None))
         self._next_id = next_id
         self._store = make_store(spec)
+        self._check_size(self._store, 1, 1)
         if config.n_neighbors is not None and config.n_neighbors > len(self._store):
             warnings.warn(
                 f"n_neighbors is {config.n_neighbors}, but there are only {len(self._store)} windows: using all",
@@ -296,13 +298,14 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once, on all cores where that pays."""
         store = self._store
         windows = self._sampling_windows(observations, n_samples)
+        self._check_size(store, len(windows), int(n_samples))
         made = self._measured(store, windows, int(n_samples), generator(seed), Penalty.none(), explain=False)
         return self._to_robot(store, windows, made)
 
     def _sampling_windows(self, observations: Any, n_samples: Any) -> np.ndarray:
         """The windows (B, N_o, D_o) to sample for, if that is what was given."""
         if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
-            raise ConfigError(f"n_samples: expected a whole number of at least 1, found {n_samples!r}")
+            raise ConfigError(f"n_samples: expected a whole number of at least 1, found {shown(n_samples)}")
         observations = real_array(observations, "observations")
         if observations.ndim not in (2, 3) or not len(observations):
             raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
@@ -338,6 +341,21 @@ class DemonstrationPolicy(Policy[ConfigT]):
             made = self._generate(*arguments, **options)
         return refuse_unsound(made)
 
+    def _check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
+        """Refuses to plan where that would take more memory than there is."""
+        n_chunks = n_plans * n_samples + 2 * self._n_neighbors(store)
+        self._refuse_larger(n_chunks * self._chunk_size(store), n_plans, n_samples)
+
+    def _refuse_larger(self, n_numbers: int, n_plans: int, n_samples: int) -> None:
+        what = (
+            f"planning for {n_plans} observations, {shown(n_samples)} samples each, with n_action_steps = "
+            f"{self.config.n_action_steps}"
+        )
+        check_size(n_numbers, what, "lower one of these, or n_neighbors, n_perturbations or n_diffusion_steps")
+
+    def _chunk_size(self, store: Store) -> int:
+        return self.config.n_action_steps * store.spec.encoding.width
+
     def _n_neighbors(self, store: Store) -> int:
         return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(store))
 
@@ -364,7 +382,9 @@ class DemonstrationPolicy(Policy[ConfigT]):
                 actions[..., columns] = values - 2 * np.pi * turns
         if not np.isfinite(actions).all():
             number = int(np.argwhere(~np.isfinite(actions))[0, 0])
-            raise DataError(f"the plan for observation {number} is not finite in the robot's units: is it too far away?")
+            raise DataError(
+                f"the plan for observation {number} is not finite in the robot's units: is it too far away?"
+            )
         return actions
 
     def save(self, folder: Any) -> None:

@@ -372,6 +372,7 @@ def check_binary(store: Store, *, newest_only: bool = False) -> None:
 
 def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
     """All arrays of a store in one pass over the steps of all episodes together."""
+    spec.check_size(np.array([len(episode) for episode in episodes]))
     pieces = [
         cut(e, spec.n_obs_steps, spec.n_action_steps, padding=spec.padding, action_layout=spec.action_layout)
         for e in episodes
