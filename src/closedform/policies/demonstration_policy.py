@@ -28,6 +28,7 @@ from closedform.retrieval.faiss_index import Recall
 from closedform.retrieval.feature_map import make_feature_map
 from closedform.retrieval.large_store import LargeStore, Progress, build_store
 from closedform.retrieval.limits import check_size
+from closedform.retrieval.pace import breathe, gently
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.spec import StoreSpec
 from closedform.retrieval.store import Store
@@ -207,10 +208,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def add(self, episode: Episode | tuple[Any, Any]) -> int:
         """Adds an episode and returns its id; the next plan sees it."""
-        with self._lock:
+        with self._lock, gently():
             episode = as_episode(episode, self._next_id)
+            breathe()
             check_episode(episode, self._next_id, self.observation_layout, self.action_layout)
-            self._store = self._store.add(episode, self._next_id)
+            store = self._store.add(episode, self._next_id)
+            store.prepare(self.config.metric)
+            self._store = store
             self._next_id += 1
             return self._next_id - 1
 
@@ -218,8 +222,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """Removes an episode; plans are then as if it had never been there."""
         if not isinstance(episode_id, Integral) or isinstance(episode_id, bool):
             raise DataError(f"expected the id of an episode, a whole number, found {episode_id!r}")
-        with self._lock:
-            self._store = self._store.remove(episode_id)
+        with self._lock, gently():
+            store = self._store.remove(episode_id)
+            store.prepare(self.config.metric)
+            self._store = store
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}

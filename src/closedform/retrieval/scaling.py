@@ -9,6 +9,7 @@ import numpy as np
 
 from closedform.demos.episode import Episode
 from closedform.retrieval.frame import frame_axes, into_frame
+from closedform.retrieval.pace import breathe, paced
 from closedform.retrieval.statistics import Statistics, half_ranges
 
 if TYPE_CHECKING:
@@ -34,11 +35,12 @@ def action_statistics(spec: StoreSpec, episodes: Sequence[Episode]) -> Statistic
     observations = np.concatenate([episode.observations for episode in episodes])
     actions = spec.encoding.encode(np.concatenate([episode.actions for episode in episodes]))
     poses = spec.body_poses(observations)
+    breathe()
     seen = [
         into_frame(actions[:, None], spec.encoding.blocks, *frame_axes(frame, poses, spec.body_poses.dimension))[:, 0]
         if frame.body >= 0
         else actions
-        for frame in spec.selected_frames
+        for frame in paced(spec.selected_frames)
     ]
     return Statistics.of(np.concatenate(seen, axis=1), np.array([len(episode) for episode in episodes]))
 
