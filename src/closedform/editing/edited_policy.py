@@ -21,6 +21,7 @@ from closedform.errors import ConfigError, DataError, LoadError
 from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.generated import refuse_infinite, unmeasured
 from closedform.policies.neighbourhood import Neighbourhood
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
@@ -104,13 +105,13 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
     ) -> list[Plan]:
         """Plans for several agents at once."""
         stacked, rng = np.stack(windows), Streams(rngs)
-        actions = self.neural.sample_with(self.denoiser(stacked, rng), 1, rng)
+        actions = refuse_infinite(self.neural.sample_with(self.denoiser(stacked, rng), 1, rng))
         return [self.neural.neural_plan(actions[i, 0], window) for i, window in enumerate(stacked)]
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once."""
         windows, rng = self.neural.check_sampling(observations, n_samples, seed)
-        return self.neural.sample_with(self.denoiser(windows, rng), n_samples, rng)
+        return refuse_infinite(self.neural.sample_with(self.denoiser(windows, rng), n_samples, rng))
 
     def perturbations(self, policy: ClosedFormPolicy, rng: Streams) -> np.ndarray:
         """(B, M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalised actions."""
@@ -122,6 +123,9 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         self, policy: ClosedFormPolicy, near: list[Neighbourhood], log_weights: list[np.ndarray], shifts: np.ndarray
     ) -> ClosedForm:
         """The closed form of the neighbours of B observations, on the neural policy's process and normalisation."""
+        for number, each in enumerate(log_weights):
+            if not np.max(each) > -np.inf:  # also if it is not a number
+                raise unmeasured(number)
         chunks = np.array([self.neural.normalised(self._chunks(policy, one.rows)) for one in near])
         tensor = self.neural.tensor
         kind = ClosedForm if self.neural.device.type == "cuda" else Pruned  # a GPU would rather count than choose

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closedform.errors import ConfigError, MissingExtraError
-from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated, refuse_unsound
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.generated import Generated, refuse_unsound
 from closedform.policies.randomness import Seed, generator
 from closedform.retrieval.mixture import ROUNDING
 from closedform.retrieval.store import Store

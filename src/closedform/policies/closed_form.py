@@ -18,10 +18,13 @@ from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.sampler import SAMPLERS, Step, ddpm, step_weights
 from closedform.errors import DataError
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
-from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated, unmeasured
+from closedform.policies.deadline import seconds_not_cut
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.generated import Generated, unmeasured
 from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
 from closedform.policies.randomness import Seed, generator
 from closedform.provenance import n_cores
+from closedform.retrieval.frame import N_AGREEING
 from closedform.retrieval.large_store import LargeStore
 from closedform.retrieval.mixture import is_mixture
 from closedform.retrieval.penalty import Penalty
@@ -44,6 +47,28 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     """
 
     config_class: ClassVar[type[PolicyConfig]] = ClosedFormConfig
+
+    def _cautions(self) -> list[str]:
+        config, store, cautions = self.config, self._store, super()._cautions()
+        if config.deadline is None:
+            return cautions
+        k, n_frames = self._n_neighbors(store), len(store.spec.selected_frames)
+        seconds = seconds_not_cut(
+            n_searched=k if isinstance(store, LargeStore) else len(store),
+            n_features=len(store.feature_scale),
+            n_neighbors=k,
+            chunk_size=self._chunk_size(store),
+            n_tried=n_frames * N_AGREEING if n_frames > 1 else 0,
+            n_perturbations=config.n_perturbations,
+            compiled=kernels.enabled(),
+        )
+        if seconds > config.deadline:
+            cautions.append(
+                f"deadline is {1e3 * config.deadline:g} ms, but search, metric, frames and the first diffusion step "
+                f"are never cut short and take about {1e3 * seconds:.2g} ms: plans will be late; lower n_neighbors, "
+                "n_action_steps or n_obs_steps, or allow more time"
+            )
+        return cautions
 
     def denoiser(
         self,

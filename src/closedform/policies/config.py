@@ -145,7 +145,8 @@ class ClosedFormConfig(KernelConfig):
     pruning_error: float = 1e-4
     """Error, in normalised actions, that the compiled kernel may make by dropping demonstrations; 0 drops none."""
     deadline: float | None = None
-    """Seconds that a plan may take: diffusion stops early, with the best chunk so far. None lets it finish."""
+    """Seconds that a plan may take: diffusion stops early, with the best chunk so far. None lets it finish. Search,
+    metric, frames and the first step are not cut short; a policy for which they alone take longer warns of it."""
 
     PAPER: ClassVar[dict[str, Any]] = {
         **KernelConfig.PAPER,

@@ -7,7 +7,7 @@ import threading
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
@@ -20,6 +20,7 @@ from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
 from closedform.policies.config import KernelConfig, PolicyConfig, shown
 from closedform.policies.deadline import Deadline
+from closedform.policies.generated import Generated, refuse_infinite, refuse_unsound
 from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
@@ -38,33 +39,6 @@ UNDECIDED = 1e-5  # of the step between two values, by which rounding must not d
 NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
-
-
-@dataclass(frozen=True)
-class Generated:
-    """What a policy made for B observations with n samples each, before it is brought into the robot's units.
-
-    Attributes:
-        chunks: (B, n, N_a * D), normalised, as they are carried over.
-        carries: (B, hands, 2), how that is; see `Carrier`.
-        distances: (B,), to the nearest demonstration.
-        rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) where they were not asked for.
-        weights: (B, n, k), of those rows; or (B, n, 0).
-        n_steps: (B, n), diffusion steps taken, or (B, 0).
-        ended: (B, n), when the last of them ended, or not a number; or (B, 0).
-        complete: whether all steps were taken.
-        mixed: (B, n) or (B, 1), whether each chunk is a mixture of demonstrated ones, as it must be; or (0, 0).
-    """
-
-    chunks: np.ndarray
-    carries: np.ndarray
-    distances: np.ndarray
-    rows: np.ndarray
-    weights: np.ndarray
-    n_steps: np.ndarray
-    ended: np.ndarray
-    complete: bool = True
-    mixed: np.ndarray = field(default_factory=lambda: np.ones((0, 0), bool))
 
 
 class DemonstrationPolicy(Policy[ConfigT]):
@@ -161,12 +135,14 @@ class DemonstrationPolicy(Policy[ConfigT]):
         self._next_id = next_id
         self._store = make_store(spec)
         self._check_size(self._store, 1, 1)
-        if config.n_neighbors is not None and config.n_neighbors > len(self._store):
-            warnings.warn(
-                f"n_neighbors is {config.n_neighbors}, but there are only {len(self._store)} windows: using all",
-                ClosedFormWarning,
-                stacklevel=3,
-            )
+        for caution in self._cautions():
+            warnings.warn(caution, ClosedFormWarning, stacklevel=3)
+
+    def _cautions(self) -> list[str]:
+        """What a user should know about parameters that do not fit the demonstrations."""
+        asked, found = self.config.n_neighbors, len(self._store)
+        few = asked is not None and asked > found
+        return [f"n_neighbors is {asked}, but there are only {found} windows: using all"] if few else []
 
     @property
     def observation_layout(self) -> Layout:
@@ -386,12 +362,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
                 values = np.unwrap(values, axis=2)
                 turns = np.round((values.mean(2, keepdims=True) - (low + high) / 2) / (2 * np.pi))
                 actions[..., columns] = values - 2 * np.pi * turns
-        if not np.isfinite(actions).all():
-            number = int(np.argwhere(~np.isfinite(actions))[0, 0])
-            raise DataError(
-                f"the plan for observation {number} is not finite in the robot's units: is it too far away?"
-            )
-        return actions
+        return refuse_infinite(actions)
 
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder: config.json, policy.safetensors, and the index of a large one; see `load`."""
@@ -403,24 +374,3 @@ class DemonstrationPolicy(Policy[ConfigT]):
 def _names_of_held(store: Store, carry: np.ndarray) -> str:
     names = [store.spec.body_poses.bodies[body][0] if body >= 0 else "nothing" for body in carry[:, 1]]
     return " / ".join(names) if (carry[:, 1] >= 0).any() else ""
-
-
-def unmeasured(number: int) -> DataError:
-    """What to raise where the distances of an observation to the demonstrations cannot be told."""
-    return DataError(
-        f"observation {number} cannot be compared with the demonstrations: its distance to them is not finite; "
-        "is it in their units, and are bandwidth and regularization not tiny?"
-    )
-
-
-def refuse_unsound(made: Generated) -> Generated:
-    """Refuses observations whose distances cannot be told, and chunks outside of the range of what they are made of."""
-    if not np.isfinite(made.distances).all():
-        raise unmeasured(int(np.flatnonzero(~np.isfinite(made.distances))[0]))
-    if not made.mixed.all():
-        number = int(np.argwhere(~made.mixed)[0, 0])
-        raise DataError(
-            f"the plan for observation {number} is not a mixture of demonstrated chunks: expected its numbers within "
-            "their range, found some beyond it or not finite; are actions, tau and bandwidth of sensible size?"
-        )
-    return made

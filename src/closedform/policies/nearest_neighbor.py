@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from closedform.policies.config import KernelConfig, PolicyConfig
-from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy, Generated, unmeasured
+from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy
+from closedform.policies.generated import Generated, unmeasured
 from closedform.policies.neighbourhood import find_neighbourhood
 from closedform.retrieval.mixture import is_mixture
 from closedform.retrieval.penalty import Penalty
