@@ -71,8 +71,7 @@ class GeometricFeatures(FeatureMap):
 
     def lift(self, windows: np.ndarray) -> np.ndarray:
         """Encodes each observation and flattens each window."""
-        with np.errstate(over="ignore", invalid="ignore"):  # which shows as features that are not finite
-            return self.encoding.encode(windows).reshape(len(windows), -1)
+        return self.encoding.encode(windows).reshape(len(windows), -1)
 
     def scaling(self, lifted: Statistics) -> tuple[np.ndarray, np.ndarray]:
         """A uniform distribution on [-1, 1] has standard deviation 1 / sqrt(3); positions are scaled to that."""

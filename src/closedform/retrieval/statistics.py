@@ -44,7 +44,8 @@ class Statistics:
             breathe()
             deviations = values - np.repeat(mean[filled], lengths[filled], axis=0)
             breathe()
-            scatter[filled] = np.add.reduceat(deviations * deviations, starts)
+            with np.errstate(over="ignore"):
+                scatter[filled] = np.add.reduceat(deviations * deviations, starts)
         return cls(np.asarray(lengths), low, high, mean, scatter)
 
     def append(self, other: Statistics) -> Statistics:
