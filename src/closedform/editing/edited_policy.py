@@ -192,7 +192,8 @@ def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) ->
 def neighbourhoods(policy: ClosedFormPolicy, windows: np.ndarray) -> list[Neighbourhood]:
     """The neighbourhood of each of the windows (B, N_o, D_o)."""
     store = policy._store
-    return [policy._neighbourhood(store, query) for query in store.features_of(windows)]
+    with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
+        return [policy._neighbourhood(store, query) for query in store.features_of(windows)]
 
 
 def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None:

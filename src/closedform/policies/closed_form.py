@@ -92,7 +92,8 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         """
         store = self._store
         windows = self._windows(real_array(observation, "an observation")[None])
-        near = self._neighbourhood(store, store.features_of(windows)[0])
+        with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
+            near = self._neighbourhood(store, store.features_of(windows)[0])
         if frame is not None:
             names = [f.name for f in store.spec.selected_frames]
             if frame not in names:

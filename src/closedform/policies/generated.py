@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from closedform.errors import DataError
+from closedform.retrieval.finite import all_finite
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def unmeasured(number: int) -> DataError:
 
 def refuse_infinite(actions: np.ndarray) -> np.ndarray:
     """Refuses actions (B, ...) in the robot's units that are not finite."""
-    if not np.isfinite(actions).all():
+    if not all_finite(actions):
         number = int(np.argwhere(~np.isfinite(actions))[0, 0])
         raise DataError(f"the plan for observation {number} is not finite in the robot's units: is it too far away?")
     return actions
@@ -54,7 +55,7 @@ def refuse_infinite(actions: np.ndarray) -> np.ndarray:
 
 def refuse_unsound(made: Generated) -> Generated:
     """Refuses observations whose distances cannot be told, and chunks outside of the range of what they are made of."""
-    if not np.isfinite(made.distances).all():
+    if not all_finite(made.distances):
         raise unmeasured(int(np.flatnonzero(~np.isfinite(made.distances))[0]))
     if not made.mixed.all():
         number = int(np.argwhere(~made.mixed)[0, 0])

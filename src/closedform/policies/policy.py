@@ -136,8 +136,7 @@ class Policy(ABC, Generic[ConfigT]):
             where = f" of observation {first[0]}" if len(observations) > 1 else ""
             found = observations[tuple(first)]
             raise DataError(f"observations must be finite, found {found} at {layout.describe(first[-1])}{where}")
-        with np.errstate(over="ignore"):  # an endless rotation is not of unit length either
-            check_rotations(observations.reshape(-1, layout.width), layout, "observations")
+        check_rotations(observations.reshape(-1, layout.width), layout, "observations")
         return observations
 
     def _windows(self, observations: np.ndarray) -> np.ndarray:

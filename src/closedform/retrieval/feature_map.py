@@ -12,6 +12,7 @@ import numpy as np
 from closedform.demos.encoding import Encoding
 from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError
+from closedform.retrieval.finite import all_finite
 from closedform.retrieval.statistics import Statistics, half_ranges
 
 
@@ -146,9 +147,8 @@ def scaled(lifted: np.ndarray, offset: np.ndarray, scale: np.ndarray, what: str)
         offset, scale: (D_z,)
         what: the rows are, for the message.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        features = (lifted - offset) * scale
-    if not np.isfinite(features).all():
+    features = (lifted - offset) * scale
+    if not all_finite(features):
         row, column = np.argwhere(~np.isfinite(features))[0]
         raise DataError(
             f"{what} {row}: expected features that are finite, found {features[row, column]} at feature {column}: "

@@ -99,7 +99,8 @@ class Store:
         breathe()
         offset, scale = spec.feature_map.scaling(rows.feature_statistics)
         breathe()
-        features = scaled(rows.lifted, offset, scale, "window")
+        with np.errstate(over="ignore", invalid="ignore"):
+            features = scaled(rows.lifted, offset, scale, "window")
         breathe()
         store = cls(
             spec=spec,
