@@ -270,3 +270,12 @@ def test_plans_made_together_are_those_made_alone(neural, everything):
             alone = policy.plan(windows[i], seed=i)
             assert together[i].actions == pytest.approx(alone.actions, abs=1e-3)
             assert together[i].neural_share == pytest.approx(alone.neural_share, abs=1e-3)
+
+
+@pytest.mark.parametrize("far", [1e155, 1e200, 1e300])
+def test_observations_that_cannot_be_compared_are_refused(neural, everything, far):
+    for edited in (GuidedPolicy(neural, everything, everything), AugmentedPolicy(neural, everything, everything)):
+        observation = np.full(edited.observation_layout.width, far)
+        for ask in (lambda: edited.plan(observation, seed=0), lambda: edited.sample(observation[None], 2, seed=0)):  # noqa: B023
+            with pytest.raises(DataError, match="cannot be compared|not finite"):
+                ask()

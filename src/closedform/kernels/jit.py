@@ -22,7 +22,7 @@ def jit(*, reorder: bool = False, inline: bool = False) -> Callable[[Callable[..
     """Compiles a function on its first call and keeps the result on disk.
 
     Where neither the package's folder nor the user's cache folder can be written, it is compiled in each process. With
-    `NUMBA_BOUNDSCHECK=1` in the environment every index is checked, at a third of the speed; that code is kept apart.
+    `NUMBA_BOUNDSCHECK=1` in the environment every index is checked, which is slower; that code is kept apart.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
