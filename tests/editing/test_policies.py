@@ -272,10 +272,12 @@ def test_plans_made_together_are_those_made_alone(neural, everything):
             assert together[i].neural_share == pytest.approx(alone.neural_share, abs=1e-3)
 
 
-@pytest.mark.parametrize("far", [1e155, 1e200, 1e300])
-def test_observations_that_cannot_be_compared_are_refused(neural, everything, far):
-    for edited in (GuidedPolicy(neural, everything, everything), AugmentedPolicy(neural, everything, everything)):
-        observation = np.full(edited.observation_layout.width, far)
-        for ask in (lambda: edited.plan(observation, seed=0), lambda: edited.sample(observation[None], 2, seed=0)):  # noqa: B023
-            with pytest.raises(DataError, match="cannot be compared|not finite"):
-                ask()
+@pytest.mark.parametrize("far", [1e155, 1e300])
+@pytest.mark.parametrize("kind", [GuidedPolicy, AugmentedPolicy])
+def test_observations_that_cannot_be_compared_are_refused(neural, everything, kind, far):
+    edited = kind(neural, everything, everything)
+    observation = np.full(edited.observation_layout.width, far)
+    with pytest.raises(DataError, match="observation 0 cannot be compared with the demonstrations"):
+        edited.plan(observation, seed=0)
+    with pytest.raises(DataError, match="observation 0 cannot be compared with the demonstrations"):
+        edited.sample(observation[None], 2, seed=0)
