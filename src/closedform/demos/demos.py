@@ -195,11 +195,13 @@ def check_rotations(array: np.ndarray, layout: Layout, where: str) -> None:
     """Refuses quaternions and rotation-6D numbers that are not rotations."""
     for entry, columns in layout.slices():
         if entry.kind in ("quaternion", "quaternion_wxyz"):
-            norms = np.linalg.norm(array[:, columns], axis=1)[:, None]
+            vectors = array[:, None, columns]
         elif entry.kind in ("rotation6d", "rotation6d_rows"):
-            norms = np.linalg.norm(array[:, columns].reshape(-1, 2, 3), axis=2)
+            vectors = array[:, columns].reshape(-1, 2, 3)
         else:
             continue
+        with np.errstate(over="ignore"):  # what is endless is not of unit length either
+            norms = np.linalg.norm(vectors, axis=2)
         bad = np.argwhere(np.abs(norms - 1) > 0.05)
         if len(bad):
             step = int(bad[0, 0])

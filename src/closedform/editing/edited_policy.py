@@ -34,6 +34,7 @@ from closedform.policies.folder import (
     write_content,
     write_folder,
 )
+from closedform.policies.generated import refuse_infinite, unmeasured
 from closedform.policies.neighbourhood import Neighbourhood
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
@@ -116,13 +117,13 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
     ) -> list[Plan]:
         """Plans for several agents at once."""
         stacked, rng = np.stack(windows), Streams(rngs)
-        actions = self.neural.sample_with(self.denoiser(stacked, rng), 1, rng)
+        actions = refuse_infinite(self.neural.sample_with(self.denoiser(stacked, rng), 1, rng))
         return [self.neural.neural_plan(actions[i, 0], window) for i, window in enumerate(stacked)]
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once."""
         windows, rng = self.neural.check_sampling(observations, n_samples, seed)
-        return self.neural.sample_with(self.denoiser(windows, rng), n_samples, rng)
+        return refuse_infinite(self.neural.sample_with(self.denoiser(windows, rng), n_samples, rng))
 
     def perturbations(self, policy: ClosedFormPolicy, rng: Streams) -> np.ndarray:
         """(B, M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalised actions."""
@@ -134,6 +135,9 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         self, policy: ClosedFormPolicy, near: list[Neighbourhood], log_weights: list[np.ndarray], shifts: np.ndarray
     ) -> ClosedForm:
         """The closed form of the neighbours of B observations, on the neural policy's process and normalisation."""
+        for number, each in enumerate(log_weights):
+            if not np.max(each) > -np.inf:  # also if it is not a number
+                raise unmeasured(number)
         chunks = np.array([self.neural.normalised(self._chunks(policy, one.rows)) for one in near])
         tensor = self.neural.tensor
         kind = ClosedForm if self.neural.device.type == "cuda" else Pruned  # a GPU would rather count than choose
@@ -202,7 +206,8 @@ def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) ->
 def neighbourhoods(policy: ClosedFormPolicy, windows: np.ndarray) -> list[Neighbourhood]:
     """The neighbourhood of each of the windows (B, N_o, D_o)."""
     store = policy._store
-    return [policy._neighbourhood(store, query) for query in store.features_of(windows)]
+    with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
+        return [policy._neighbourhood(store, query) for query in store.features_of(windows)]
 
 
 def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None:

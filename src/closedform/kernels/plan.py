@@ -11,6 +11,8 @@ from closedform.kernels.diffuse import diffuse
 from closedform.kernels.jit import jit
 from closedform.kernels.search import dot, metric_distances, retrieve
 
+ATTEMPTS = 20  # at reaching far enough, after which all neighbours are looked at
+
 
 @jit()
 def nearest_distance(squared, precision):
@@ -69,6 +71,7 @@ def plan_batch(
     shares,
     n_steps,
     ended,
+    mixed,
 ):
     """Plans for B observations with n samples each.
 
@@ -90,10 +93,11 @@ def plan_batch(
     Fills:
         chunks: (B, n, N_a * D), normalised, as they are carried over.
         carries: (B, n_hands, 2), how: the frame and the body held of each hand.
-        distances: (B,), to the nearest neighbour; not a number where there was none that could be measured.
+        distances: (B,), to the nearest neighbour; not a number where distances or weights could not be told.
         rows, shares: (B, k) and (B, n, k), the neighbours (-1 beyond the last) and their weights in each chunk,
             or (B, 0) and (B, n, 0).
         n_steps, ended: (B, n), steps taken for each, and when the last of them ended.
+        mixed: (B, n), whether each chunk is a mixture of the neighbours' chunks, as it must be.
     """
     n_samples, size = noise.shape[1], noise.shape[2]
     n_perturbations = perturbations.shape[1]
@@ -138,7 +142,7 @@ def plan_batch(
             carries[b],
         )
         log_weights = np.empty(n_neighbours)
-        largest = -np.inf
+        largest, measured = -np.inf, True
         p = 0
         for i in range(n_neighbours):
             log_weights[i] = -precision * squared[i]
@@ -155,6 +159,10 @@ def plan_batch(
                     difference += ((still - goal_middle[g] + queries[b, d]) * goal_scale[g]) ** 2
                 log_weights[i] -= precision * goal_weight * math.log(difference)
             largest = max(largest, log_weights[i])
+            measured = measured and log_weights[i] < np.inf  # not if it is not a number
+        if not (measured and largest > -np.inf):
+            distances[b] = np.nan
+            continue
         for i in range(n_neighbours):
             log_weights[i] -= largest
 
@@ -167,8 +175,11 @@ def plan_batch(
         filled = -1.0
         neighbour_chunks = np.empty((n_neighbours, size))
         for n in range(n_samples):
-            done = False
+            done, attempts = False, 0
             while not done:
+                attempts += 1
+                if attempts > ATTEMPTS or not reach[0] < np.inf:
+                    reach[0] = np.inf
                 if filled < reach[0]:
                     for i in range(n_neighbours):
                         if -log_weights[i] <= reach[0] and -log_weights[i] > filled:
@@ -205,6 +216,7 @@ def plan_batch(
                     shares[b, n],
                     n_steps[b, n : n + 1],
                     ended[b, n : n + 1],
+                    mixed[b, n : n + 1],
                 )
         if rows.size:
             for i in range(n_neighbours):

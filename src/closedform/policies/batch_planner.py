@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closedform.errors import ConfigError, MissingExtraError
-from closedform.policies.demonstration_policy import Generated, refuse_unmeasured
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.generated import Generated, refuse_unsound
 from closedform.policies.randomness import Seed, generator
+from closedform.retrieval.mixture import ROUNDING
 from closedform.retrieval.store import Store
 
 if TYPE_CHECKING:
@@ -61,6 +63,9 @@ class BatchPlanner:
         self.policy, self._host = policy, policy._store
         self._store, self._centre = _on_device(policy, self._host, self._tensor)
         self._steps = self._tensor(policy._steps)
+        if self._store.normalised is not None:
+            bounds = self._store.normalised.aminmax(dim=0)
+            self._range = [bound.repeat(policy.config.n_action_steps)[None] for bound in bounds]
         self._lock = threading.Lock()
         self._graphs: dict[tuple[str, int, int], Callable[..., Any]] = {}
 
@@ -74,16 +79,19 @@ class BatchPlanner:
         import torch
 
         windows = self.policy._sampling_windows(observations, n_samples)
+        DemonstrationPolicy._check_size(self.policy, self._host, len(windows), int(n_samples))  # it draws in parts
         queries = self.queries(windows)
         rng = torch.Generator(self.device).manual_seed(int(generator(seed).integers(2**63)))
         at_once = min(DISTANCES_AT_ONCE // len(self._host), SAMPLES_AT_ONCE // int(n_samples))
         if self.device.type != "cuda":
             at_once = min(at_once, self._unfused_at_once(int(n_samples)))
         parts = [self.chunks(some, int(n_samples), rng) for some in queries.split(max(1, at_once))]
-        chunks, carries, distances = (np.concatenate([part[i].cpu().numpy() for part in parts]) for i in range(3))
+        chunks, carries, distances, mixed = (
+            np.concatenate([part[i].cpu().numpy() for part in parts]) for i in range(4)
+        )
         none = np.empty((len(chunks), 0), np.int64)
-        generated = Generated(chunks.astype(np.float64), carries, distances, none, none[..., None], none, none)
-        return self.policy._to_robot(self._host, windows, refuse_unmeasured(generated))
+        made = Generated(chunks.astype(np.float64), carries, distances, none, none[..., None], none, none, mixed=mixed)
+        return self.policy._to_robot(self._host, windows, refuse_unsound(made))
 
     def queries(self, windows: np.ndarray) -> torch.Tensor:
         """Features of observation windows, as the device has those of the demonstrations."""
@@ -91,11 +99,11 @@ class BatchPlanner:
 
     def chunks(
         self, queries: torch.Tensor, n_samples: int, rng: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Normalised chunks (B, n, D), how they are carried over, and distances, on the device."""
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Normalised chunks (B, n, D), how they are carried over, distances, and whether chunks are mixtures (B, n)."""
         with self._lock:
             near, chunks = self.plan(queries, self.draw(len(queries), n_samples, rng))
-            return chunks.clone(), near.carries.clone(), near.distances.clone()
+            return chunks.clone(), near.carries.clone(), near.distances.clone(), near.contain(chunks)
 
     def plan(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor]:
         """The neighbours of queries, and chunks (B, n, D) made with random numbers; the next call overwrites both."""
@@ -111,6 +119,8 @@ class BatchPlanner:
                 padded = torch.cat([some, some[:1].expand(at_once - len(some))])
                 redone = self._replay(self._unfused, queries[padded], numbers.of(padded))
                 chunks[some] = redone[1][: len(some)]
+                if self._store.normalised is None:
+                    near.low[some], near.high[some] = redone[0].low[: len(some)], redone[0].high[: len(some)]
         return near, chunks
 
     def _unfused_at_once(self, n_samples: int) -> int:
@@ -160,19 +170,20 @@ class BatchPlanner:
         squared = torch_plan.squared_distances(store, queries, rows, config.regularization, self._host.shrinkage)
         carries = torch_plan.choose_carry(store, rows, squared, config.n_action_steps)
         log_weights = torch_plan.log_weights_of(store, queries, rows, squared, precision, config.goal_weight)
-        measured = torch.isfinite(precision * squared.amax(1))
+        measured = torch.isfinite(precision * squared.amax(1)) & ~log_weights.isnan().any(1)
         distances = torch.where(measured, squared.amin(1).sqrt(), torch.nan)
         n_kept = self._k if everything else min(self._k, N_KEPT)
         log_weights, order = log_weights.sort(1, descending=True)
         log_weights, rows = log_weights[:, :n_kept].contiguous(), rows.gather(1, order[:, :n_kept])
         width = store.actions.shape[1]
         if store.normalised is not None:
-            return Neighbours(carries, distances, store.normalised, store.starts[rows] * width, log_weights)
+            offsets = store.starts[rows] * width
+            return Neighbours(carries, distances, store.normalised, offsets, log_weights, *self._range)
         encoded = torch_plan.encoded_chunks(store, rows, config.n_action_steps)
         chunks = torch_plan.normalised(store, torch_plan.carried(store, encoded, store.poses[rows], carries), carries)
         size = config.n_action_steps * width
         offsets = torch.arange(0, rows.numel() * size, size, device=rows.device).view(rows.shape)
-        return Neighbours(carries, distances, chunks, offsets, log_weights)
+        return Neighbours(carries, distances, chunks, offsets, log_weights, *chunks.flatten(2).aminmax(dim=1))
 
     def gathered(self, near: Neighbours, size: int) -> torch.Tensor:
         """The chunks of neighbours, (B, m, D)."""
@@ -282,6 +293,7 @@ class Neighbours:
         carries: (B, H, 2); distances: (B,), to the nearest, not a number where some could not be measured.
         chunks, offsets: the chunk of neighbour i of plan b begins at number offsets[b, i] of chunks.
         log_weights: (B, m), the largest first, which is 0.
+        low, high: (B, D) or (1, D), the range of chunks, of these neighbours or of all.
     """
 
     carries: torch.Tensor
@@ -289,6 +301,14 @@ class Neighbours:
     chunks: torch.Tensor
     offsets: torch.Tensor
     log_weights: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
+
+    def contain(self, samples: torch.Tensor) -> torch.Tensor:
+        """Whether each sample lies within the range of chunks, but for rounding. (B, n, D) -> (B, n)."""
+        slack = ROUNDING * (1 + self.high - self.low)
+        inside = (samples >= (self.low - slack)[:, None]) & (samples <= (self.high + slack)[:, None])
+        return inside.all(-1)
 
 
 def _on_device(

@@ -12,7 +12,7 @@ from closedform.demos.demos import Demos
 from closedform.errors import ConfigError, LoadError
 from closedform.files import read_json, replacing
 from closedform.policies.closed_form import ClosedFormPolicy
-from closedform.policies.config import PolicyConfig
+from closedform.policies.config import PolicyConfig, shown
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.folder import SHIPPED, find_folder
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
@@ -76,9 +76,9 @@ def parse_settings(config: type[PolicyConfig], settings: Sequence[str]) -> dict[
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
-            raise ConfigError(f"expected parameter=value, found {setting!r}")
+            raise ConfigError(f"expected parameter=value, found {shown(setting)}")
         if name not in known:
-            raise ConfigError(f"no parameter {name!r}: expected one of {', '.join(known)}")
+            raise ConfigError(f"no parameter {shown(name)}: expected one of {', '.join(known)}")
         if name in values:
             raise ConfigError(f"the parameter {name!r} is set twice")
         values[name] = _parse(name, text, get_args(hints[name]) or (hints[name],))
@@ -91,13 +91,13 @@ def _parse(name: str, text: str, allowed: tuple[type, ...]) -> Any:
     if bool in allowed:
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
-        raise ConfigError(f"{name}: expected true or false, found {text!r}")
+        raise ConfigError(f"{name}: expected true or false, found {shown(text)}")
     kind = next(kind for kind in allowed if kind is not type(None))
     try:
         return kind(text)
-    except ValueError as error:
+    except ValueError as error:  # also of a whole number of more than 4300 digits
         expected = "a whole number" if kind is int else "a number"
-        raise ConfigError(f"{name}: expected {expected}, found {text!r}") from error
+        raise ConfigError(f"{name}: expected {expected}, found {shown(text)}") from error
 
 
 def write_config(config: PolicyConfig, policy_class: type[DemonstrationPolicy[Any]], path: Path, **notes: Any) -> None:
