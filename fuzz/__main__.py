@@ -90,6 +90,7 @@ def prepare() -> None:
     for old in set(cache.parent.glob("*")) - {cache}:
         shutil.rmtree(old)
     os.environ |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache), "MPLCONFIGDIR": str(WORK / "matplotlib")}
+    os.environ["PYTHONWARNINGS"] = "ignore::UserWarning:multiprocessing.resource_tracker"  # of processes that crashed
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
 
 

@@ -114,7 +114,8 @@ class Worker:
         try:
             self.connection.recv()
         except EOFError:
-            raise RuntimeError(f"a worker could not get ready: {self._last_words()}") from None
+            said = (self._folder / "output").read_text(errors="replace")
+            raise RuntimeError(f"a worker could not get ready: {self._last_words()}\n{said}") from None
 
     def begin(self, target: str, seed: int | None, case: Any = None, seconds: float | None = None) -> None:
         """Starts a case, made from a seed or given."""
@@ -161,6 +162,8 @@ class Worker:
 
     def close(self) -> None:
         """Ends the process and removes its files."""
+        self.connection.close()
+        self._process.join(10)
         self._process.kill()
         self._process.join()
         shutil.rmtree(self._folder, ignore_errors=True)
