@@ -25,7 +25,7 @@ def draw_changes(rng: np.random.Generator, root: Path) -> list[dict[str, Any]]:
     for _ in range(int(rng.choice([1, 1, 1, 2, 3]))):
         file = str(rng.choice(files))
         content = (root / file).read_bytes()
-        value = _as_json(content) if content[:1] in (b"{", b"[") else None
+        value = as_json(content) if content[:1] in (b"{", b"[") else None
         if value is not None and rng.random() < 0.75:
             changes.append({"file": file, **draw_json_change(rng, value)})
         else:
@@ -37,7 +37,7 @@ def draw_json_change(rng: np.random.Generator, value: Any) -> dict[str, Any]:
     """A random change of a value somewhere inside JSON."""
     at: list[Any] = []
     while True:
-        if isinstance(value, str) and value[:1] in ("{", "[") and (inside := _as_json(value)) is not None:
+        if isinstance(value, str) and value[:1] in ("{", "[") and (inside := as_json(value)) is not None:
             at.append(EMBEDDED)
             value = inside
         if not isinstance(value, dict | list) or not value or (at and rng.random() < 0.2):
@@ -105,7 +105,8 @@ def set_json(text: str, at: Sequence[Any], value: Any = None, raw: str | None = 
     return text if raw is None else re.sub(rf'\\*"{marker}\\*"', lambda _: RAW[raw], text)
 
 
-def _as_json(content: bytes | str) -> Any:
+def as_json(content: bytes | str) -> Any:
+    """The value of a JSON text, or None if it is none."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -125,7 +126,7 @@ def _splice(path: Path, at: int, length: int, new: Callable[[bytes], bytes]) -> 
 
 
 def _json(path: Path, at: Sequence[Any], value: Any = None, raw: str | None = None, **_: Any) -> None:
-    if path.is_file() and _as_json(path.read_bytes()) is not None:
+    if path.is_file() and as_json(path.read_bytes()) is not None:
         path.write_text(set_json(path.read_text(), at, value, raw), encoding="utf-8", errors="surrogateescape")
 
 
@@ -135,7 +136,7 @@ def _json_delete(path: Path, at: Sequence[Any], **_: Any) -> None:
             return {key: item for key, item in value.items() if key != at[-1]}
         return [item for index, item in enumerate(value) if index != at[-1]] if isinstance(value, list) else value
 
-    value = _as_json(path.read_bytes())
+    value = as_json(path.read_bytes())
     if value is not None:
         path.write_text(json.dumps(edited(value, at[:-1], without)))
 

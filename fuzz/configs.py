@@ -40,7 +40,7 @@ def _one_of(*choices: Any) -> Callable[[np.random.Generator], Any]:
 VALID: dict[str, Callable[[np.random.Generator], Any]] = {
     "n_obs_steps": _one_of(1, 1, 2, 3),
     "n_action_steps": _one_of(1, 2, 5, 12),
-    "n_execute": _one_of(1, 4),
+    "n_execute": _one_of(1, 1, 1, 4),
     "padding": _one_of(True, False),
     "features": _one_of("identity", "scaled", "geometric"),
     "rotation_weight": _scale(1e-6, 1e6),
@@ -58,7 +58,7 @@ VALID: dict[str, Callable[[np.random.Generator], Any]] = {
     "tau": _one_of(0.0, 1e-3, 0.1, 1.0, 1e6),
     "n_perturbations": _one_of(1, 2, 32),
     "n_diffusion_steps": _one_of(1, 2, 10, 100),
-    "process": _one_of("flow", "ddpm_cosine", "ddpm_linear"),
+    "process": _one_of("flow", "flow", "flow", "ddpm_cosine", "ddpm_linear"),
     "sampler": _one_of("euler", "ddpm", "ddim"),
     "pruning_error": _one_of(0.0, 1e-6, 1e-4, 1e-4),
     "deadline": _one_of(None, None, 1e-9, 1e6),
@@ -78,7 +78,7 @@ class Configs:
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
         """Some parameters with other values, in one of four cases one that is not valid."""
-        policy = str(rng.choice(list(POLICIES)))
+        policy = str(rng.choice(["ClosedFormPolicy", "ClosedFormPolicy", *POLICIES]))
         known = [field.name for field in fields(POLICIES[policy].config_class)]
         chosen = rng.choice(known, int(rng.integers(len(known) + 1)), replace=False).tolist()
         parameters = {name: VALID[name](rng) if name in VALID else None for name in chosen}
@@ -148,8 +148,16 @@ def _compare(policy: DemonstrationPolicy[Any], observations: np.ndarray) -> None
         with kernels(compiled):
             windows, rng = policy._windows(observations), generator(3)
             made.append(policy._measured(policy._store, windows, 2, rng, Penalty.none(), explain=True))
+    if _decided_by_rounding(policy, made[1].distances.max()):
+        return
     if not np.array_equal(made[0].carries, made[1].carries):
         raise WrongResultError("kernel and reference differ: frames")
     difference = float(np.abs(made[0].chunks - made[1].chunks).max())
     if not difference <= max(TOLERANCE, getattr(policy.config, "pruning_error", 0.0)):
         raise WrongResultError(f"kernel and reference differ: by {difference:.2g} in normalised actions")
+
+
+def _decided_by_rounding(policy: DemonstrationPolicy[Any], distance: float) -> bool:
+    """Whether demonstrations are so far that the last digit of squared distances makes a difference in weight."""
+    h = getattr(policy.config, "bandwidth", np.inf) / np.sqrt(policy._store.feature_scale.size)
+    return 1e-15 * distance**2 / (2 * h * h) > 1e-7

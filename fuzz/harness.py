@@ -1,4 +1,4 @@
-"""Runs cases in processes of their own, so that a crash, a hang or too much memory is caught and belongs to its case."""
+"""Runs cases in processes of their own, so that a crash, a hang or memory is caught and belongs to its case."""
 
 from __future__ import annotations
 
@@ -193,8 +193,11 @@ def _work(connection: Any, targets: dict[str, str], folder: Path, memory: int) -
             name, seed, case, seconds = connection.recv()
         except EOFError:  # whoever started this is gone
             return
-        if case is None:
-            case = made[name].draw(np.random.default_rng([seed, zlib.crc32(name.encode())]))
+        try:
+            case = made[name].draw(np.random.default_rng([seed, zlib.crc32(name.encode())])) if case is None else case
+        except Exception as error:  # a mistake of the fuzzer's own
+            connection.send(Outcome(name, seed, "exception", f"{type(error).__name__} in draw: {error}", _where(error)))
+            continue
         connection.send(case)
         place.mkdir()
         os.chdir(place)

@@ -55,7 +55,19 @@ class Observations:
         name = str(rng.choice(list(self.policies)))
         width = self.policies[name].observation_layout.width
         if rng.random() < 0.15:
-            odd = [None, [], [[]], "x", {}, True, 3, [None] * width, ["1"] * width, [1.0] * (width + 1), [[1.0]] * width]
+            odd = [
+                None,
+                [],
+                [[]],
+                "x",
+                {},
+                True,
+                3,
+                [None] * width,
+                ["1"] * width,
+                [1.0] * (width + 1),
+                [[1.0]] * width,
+            ]
             return {"policy": name, "observation": odd[int(rng.integers(len(odd)))]}
         changes = {}
         for index in rng.choice(width, int(rng.choice([1, 1, 2, 3, width])), replace=False):

@@ -27,7 +27,13 @@ def make_results(name: str) -> dict[str, Any]:
         rows.append({**row, "distances": [0.5, float(scores[3])], "latency_ms": [1.0, 2.0]})
     subject = {"env": "nothing", "demos": {"name": "demos", "episodes": 3, "steps": 36, "crc32": "0"}, "seed": 100000}
     policy = {"policy": {"name": "default", "class": "ClosedFormPolicy"}, "parameters": {"tau": 0.07}}
-    origin = {"command": "closedform eval", "commit": None, "versions": {"closedform": "0"}, "machine": "", "n_together": 1}
+    origin: dict[str, Any] = {
+        "command": "closedform eval",
+        "commit": None,
+        "date": "2026-01-01T00:00:00",
+        "n_together": 1,
+    }
+    origin |= {"versions": {"closedform": "0.1.0"}, "machine": {"processor": "x", "cores": 2}}
     return summarise({**subject, **policy, "n_episodes": N_EPISODES}, rows, origin)
 
 

@@ -31,7 +31,7 @@ def draw_world(rng: np.random.Generator) -> dict[str, Any]:
         "actions": ", ".join(actions),
         "seed": int(rng.integers(2**31)),
         "n_episodes": int(rng.integers(1, 7)),
-        "n_steps": int(rng.choice([1, 2, 8, 20, 40])),
+        "n_steps": int(rng.choice([1, 8, 20, 20, 40])),
         "scale": float(rng.choice([1e-6, 1.0, 1.0, 1.0, 500.0, 1e8])),
         "repeated": bool(rng.random() < 0.1),
         "still": bool(rng.random() < 0.1),
