@@ -18,7 +18,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 import closedform
-from fuzz.harness import Outcome, Worker
+from fuzz.harness import Worker
+from fuzz.worker import Outcome
 
 ROOT = Path(__file__).parents[1]
 WORK = ROOT / "outputs" / "fuzz"

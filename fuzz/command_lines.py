@@ -18,8 +18,8 @@ from closedform import ClosedFormPolicy, save_demos
 from closedform.cli import COMMANDS, main
 from closedform.errors import ConfigError
 from closedform.evaluation.results import write_results
-from fuzz.harness import WrongResultError
 from fuzz.results import make_results
+from fuzz.worker import WrongResultError
 from fuzz.worlds import make_demos
 
 WORLD = {"observations": "hand position 2, block position 2, block angle", "actions": "hand position 2", "seed": 3}
@@ -63,8 +63,8 @@ class CommandLines:
         save_demos(demos, folder / "demos")
         save_demos(demos, folder / "demos.hdf5")
         save_demos(demos, folder / "demos.zarr")
-        arrays = {"observations": demos.all_observations(), "actions": demos.all_actions()}
-        np.savez(folder / "demos.npz", episode_ends=[12, 24, 36], **arrays)
+        everything = {"observations": demos.all_observations(), "actions": demos.all_actions()}
+        np.savez(folder / "demos.npz", **everything, episode_ends=[12, 24, 36])  # pyright: ignore[reportArgumentType]
         ClosedFormPolicy(demos, n_action_steps=4).save(folder / "policy")
         for name in ("a.json", "b.json"):
             write_results(make_results(name), folder / name)

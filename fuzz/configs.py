@@ -19,7 +19,7 @@ from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.randomness import generator
 from closedform.policies.saving import POLICIES
 from closedform.retrieval.penalty import Penalty
-from fuzz.harness import WrongResultError
+from fuzz.worker import WrongResultError
 from fuzz.worlds import draw_world, make_demos, make_numbers
 
 TOLERANCE = 1e-4  # between kernel and reference, in normalised actions: what the README promises

@@ -11,7 +11,7 @@ import numpy as np
 from closedform import ClosedFormPolicy, ClosedFormWarning, KernelRegressionPolicy, NearestNeighborPolicy, Policy
 from closedform.errors import ClosedFormError
 from fuzz.configs import kernels
-from fuzz.harness import WrongResultError
+from fuzz.worker import WrongResultError
 from fuzz.worlds import make_demos
 
 VALUES = (0.0, -0.0, 1.0, -1.0, 3.5, 1e-300, 5e-324, 1e-30, 1e30, 1e100, 1e150, 1e153, 1e154, 1e155, 1e160, 1e200)
@@ -33,7 +33,7 @@ class Observations:
         """Makes the policies, and compiles."""
         planar, spatial = make_demos(PLANAR), make_demos(SPATIAL)
         many = make_demos({**SPATIAL, "n_episodes": 40, "n_steps": 60})
-        odd = {"goal_weight": 1e6, "regularization": 1e-12, "bandwidth": 1e-9}
+        odd: dict[str, Any] = {"goal_weight": 1e6, "regularization": 1e-12, "bandwidth": 1e-9}
         self.policies: dict[str, Policy[Any]] = {
             "planar": ClosedFormPolicy(planar),
             "spatial": ClosedFormPolicy(spatial),

@@ -14,9 +14,10 @@ from closedform import ClosedFormPolicy, KernelRegressionPolicy, NearestNeighbor
 from closedform.errors import ClosedFormError
 from closedform.policies.saving import verify
 from fuzz import changes
-from fuzz.harness import WrongResultError
+from fuzz.worker import WrongResultError
 from fuzz.worlds import make_demos
 
+SEAL = "config_crc32"  # of a config.json, in it
 WORLD = {
     "observations": "hand position 2, block position 2, block angle",
     "actions": "hand position 2",
@@ -52,7 +53,10 @@ class Policies:
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
         """Changes of any of a policy's files."""
         name = str(rng.choice([*self._plans, "indexed", "indexed"]))
-        return {"policy": name, "changes": changes.draw_changes(rng, self._folder / name)}
+        drawn = changes.draw_changes(rng, self._folder / name)
+        if rng.random() < 0.5:  # whoever means harm leaves out the checksum of what they change
+            drawn += [{"do": "json_delete", "file": c["file"], "at": [SEAL]} for c in drawn if c["do"] == "json"]
+        return {"policy": name, "changes": drawn}
 
     def check(self, case: dict[str, Any], folder: Path) -> None:
         """Loads a changed copy and plans with it."""
@@ -103,7 +107,13 @@ def _neural(demos: Any) -> dict[str, Policy[Any]]:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    small = {"width": 16, "n_heads": 2, "n_blocks": 1, "observation_hidden": 8, "observation_embedding": 8}
+    small: dict[str, Any] = {
+        "width": 16,
+        "n_heads": 2,
+        "n_blocks": 1,
+        "observation_hidden": 8,
+        "observation_embedding": 8,
+    }
     config = NeuralConfig(**small, n_action_steps=4, n_execute=4, sampler="ddim", n_sampling_steps=3)
     data = training_data(demos, config)
     network = DiT(config, data.features.shape[1], 2)

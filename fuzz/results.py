@@ -10,7 +10,7 @@ import numpy as np
 
 from closedform.evaluation.results import summarise, write_results
 from fuzz import changes
-from fuzz.harness import WrongResultError
+from fuzz.worker import WrongResultError
 
 CANARY = "fuzz_canary"
 N_EPISODES = 4
@@ -58,23 +58,24 @@ class Results:
             code = str(rng.choice([f"{CANARY}:run", "os:abort", "builtins:breakpoint", f"{CANARY}:Run"]))
             drawn.append({"file": "", "do": "json", "at": ["env"], "value": code})
         command = [["compare"], ["compare"], ["compare", "--json"], ["report"]][int(rng.integers(4))]
-        return {"command": command, "changes": drawn, "both": bool(rng.random() < 0.3)}
+        name = str(rng.choice(["b.json", "b.json", "$x^{$.json", "<b>.json", "\udcff.json"]))
+        return {"command": command, "changes": drawn, "name": name, "both": bool(rng.random() < 0.3)}
 
     def check(self, case: dict[str, Any], folder: Path) -> None:
         """Compares with or reports on the changed file."""
         from fuzz.command_lines import run_command
 
-        for name in ("a.json", "b.json"):
-            (folder / name).write_bytes((self._folder / name).read_bytes())
-        changes.apply(folder / "b.json", case["changes"])
-        if case.get("both"):
-            changes.apply(folder / "a.json", case["changes"])
+        changed, other = folder / case.get("name", "b.json"), folder / "a.json"
+        for path, name in ((changed, "b.json"), (other, "a.json")):
+            path.write_bytes((self._folder / name).read_bytes())
+        for path in (changed, other) if case.get("both") else (changed,):
+            changes.apply(path, case["changes"])
         canary = folder / "canary"
         program = f"import pathlib\npathlib.Path({str(canary)!r}).mkdir()\ndef run(): pass\n"
         (folder / f"{CANARY}.py").write_text(program)
         try:
             output = ["-o", str(folder / "report.html")] if case["command"] == ["report"] else []
-            run_command([*case["command"], str(folder / "b.json"), str(folder / "a.json"), *output], folder)
+            run_command([*case["command"], str(changed), str(other), *output], folder)
         finally:
             sys.modules.pop(CANARY, None)
             if canary.exists():

@@ -47,7 +47,7 @@ def make_demos(world: dict[str, Any]) -> Demos:
         episodes.append(tuple(make_numbers(rng, layout, world["n_steps"], world) for layout in layouts))
     if world["repeated"]:
         episodes = episodes[:1] * len(episodes)
-    return Demos(episodes, *layouts)
+    return Demos(episodes, layouts[0], layouts[1])
 
 
 def make_numbers(rng: np.random.Generator, layout: Layout, n: int, world: dict[str, Any]) -> np.ndarray:
