@@ -30,6 +30,8 @@ def draw_change(rng: np.random.Generator, name: str, original: Path) -> dict[str
                 key = str(rng.choice(sorted(texts)))
                 change = changes.draw_json_change(rng, texts[key])
                 return {**change, "do": "hdf5", "file": "", "op": "attribute", "name": key}
+        if texts and rng.random() < 0.2:
+            return {"do": "heap", "file": "", "object": int(rng.integers(8)), "length": int(rng.integers(1, 17))}
         op = str(rng.choice(["external_link", "external_storage", "unwritten", "huge", "text", "loop", "delete"]))
         return {"do": "hdf5", "file": "", "op": op, "path": inside}
     if name in ("zarr2", "zarr3"):
@@ -85,6 +87,16 @@ def _hdf5(path: Path, canary: Path, change: dict[str, Any]) -> None:
                 file[inside] = h5py.SoftLink("/data" if "data" in file else "/")
             case _:
                 pass
+
+
+def _heap(path: Path, canary: Path, change: dict[str, Any]) -> None:
+    """Zeros the beginning of one of the objects in the heap that HDF5 keeps texts in."""
+    content = bytearray(path.read_bytes())
+    at = content.find(b"GCOL") + 16
+    for _ in range(change["object"]):
+        at += 16 + -(-int.from_bytes(content[at + 8 : at + 16], "little") // 8) * 8
+    content[at : at + change["length"]] = bytes(change["length"])
+    path.write_bytes(content)
 
 
 def _pickle(path: Path, canary: Path, change: dict[str, Any]) -> None:
@@ -145,4 +157,5 @@ DO: dict[str, Callable[[Path, Path, dict[str, Any]], None]] = {
     "npy": _npy,
     "parquet": _parquet,
     "cell": _cell,
+    "heap": _heap,
 }
