@@ -56,7 +56,7 @@ def random_world(rng):
     objects = ["cube", "lid"][: int(rng.integers(0, 3))]
     layouts = random_layout(rng, hands + objects, spatial=spatial), random_layout(rng, hands, spatial=spatial)
     lengths = rng.integers(8, 40, size=int(rng.integers(1, 8)))
-    return Demos([tuple(random_values(rng, layout, n) for layout in layouts) for n in lengths], *layouts)
+    return Demos([(random_values(rng, layouts[0], n), random_values(rng, layouts[1], n)) for n in lengths], *layouts)
 
 
 def random_observations(rng, demos, n):

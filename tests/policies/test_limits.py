@@ -22,14 +22,14 @@ def demos():
 def test_counts_have_bounds(name):
     for value in (0, -1, 2**40, 2**70, 10**400, 10**5000, np.int64(2**62)):
         with pytest.raises(ConfigError, match=f"{name}: expected at (least 1|most)") as refused:
-            ClosedFormConfig.preset(**{name: value})
+            ClosedFormConfig.preset("default", **{name: value})
         assert len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize("name", MOST)
 def test_the_largest_is_allowed(name):
     parameters = {"n_action_steps": MOST["n_action_steps"]} if name == "n_execute" else {}
-    assert getattr(ClosedFormConfig.preset(**{name: MOST[name], **parameters}), name) == MOST[name]
+    assert getattr(ClosedFormConfig.preset("default", **{name: MOST[name], **parameters}), name) == MOST[name]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_the_largest_is_allowed(name):
 def test_numbers_have_bounds(name):
     for value in (float("nan"), float("inf"), -float("inf"), 10**400, 10**5000, Fraction(10) ** 400):
         with pytest.raises(ConfigError, match=f"{name}: expected") as refused:
-            ClosedFormConfig(**{name: value})
+            ClosedFormConfig.preset("default", **{name: value})
         assert len(str(refused.value)) < 300
 
 

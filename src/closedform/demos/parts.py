@@ -18,7 +18,8 @@ import numpy as np
 from safetensors import SafetensorError
 
 from closedform.demos.episode import Episode
-from closedform.demos.formats.folder import _read_episode, read_header, write_episode
+from closedform.demos.formats.folder import read_episode, read_header, write_episode
+from closedform.demos.formats.sizes import Sizes
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ClosedFormWarning, LoadError
 from closedform.files import flush
@@ -112,7 +113,8 @@ def _recover(path: Path) -> tuple[bool, str | None]:
     if len(episode):
         _check_widths(episode, path)
     if final.exists():
-        for whole, own in zip(_read_episode(final), (episode.observations, episode.actions), strict=True):
+        finished = read_episode(final, Sizes.of(final, [final]))
+        for whole, own in zip(finished, (episode.observations, episode.actions), strict=True):
             if len(own) and not np.array_equal(whole[: len(own)], own):
                 raise LoadError(f"{path}: expected steps of {final.name}, found others")
     elif len(episode):

@@ -31,8 +31,9 @@ from closedform.evaluation.results import read_results, summarise, write_results
 from closedform.evaluation.workers import check_workers
 from closedform.files import check_writable
 from closedform.policies.choice import CHOICES, make_policy
+from closedform.policies.folder import SHIPPED
 from closedform.policies.policy import Policy
-from closedform.policies.saving import POLICIES, SHIPPED, load_policy
+from closedform.policies.saving import POLICIES, load_policy
 
 SAVE_EVERY = 10.0  # seconds between two writings of what is done so far
 

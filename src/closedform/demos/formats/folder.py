@@ -59,7 +59,7 @@ def read(path: Path, options: ReadOptions) -> Demos:
             "with the checksum"
         )
     sizes = Sizes.of(path, (file for _, file in files))
-    pairs = [_read_episode(files[index][1], sizes) for index in chosen]
+    pairs = [read_episode(files[index][1], sizes) for index in chosen]
     return make_demos(path, pairs, options, verified=len(pairs), **layouts, rate=rate)
 
 
@@ -78,7 +78,8 @@ def read_header(path: Path) -> dict[str, Any]:
     return facts
 
 
-def _read_episode(path: Path, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+def read_episode(path: Path, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    """The observations and actions of one episode's file, whose checksum must be right."""
     try:
         with safe_open(path, framework="numpy") as file:
             checksum = (file.metadata() or {}).get("crc32")
