@@ -7,7 +7,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-reference lint bench bench-gpu bench-check soak paper clean
+.PHONY: demo test test-reference lint fuzz bench bench-gpu bench-check soak paper clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -23,6 +23,9 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
+
+fuzz: .venv/.dev  # a minute of random inputs; FUZZ='--seconds 600 --only formats' and the like for more
+	$(BIN)/python -m fuzz $(FUZZ)
 
 bench: .venv/.bench  # everything on one core; writes docs/results/bench
 	$(BIN)/python benchmarks/cpu.py

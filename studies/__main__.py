@@ -10,8 +10,11 @@ from typing import Annotated, Literal
 import tyro
 from tyro.conf import Positional, arg
 
-from closedform.cli import run_command
+from closedform.cli import run
+from closedform.device import check_device
 from closedform.errors import ConfigError
+from closedform.evaluation.workers import check_workers
+from closedform.figures import pyplot
 from studies.runner import Runner
 
 IN_PARTS = ("guidance", "augmentation", "robomimic")  # studies whose evaluations can be run one by one
@@ -37,8 +40,12 @@ class Make:
 
     def run(self) -> None:
         """Runs what is missing and writes the study."""
+        check_device(self.device)
+        check_workers(self.workers)
         if self.only and self.study not in IN_PARTS:
             raise ConfigError(f"only: expected it with {', '.join(IN_PARTS)}, found it with {self.study}")
+        if not self.only:
+            pyplot()  # better now than after a day
         module = import_module(f"studies.{self.study}")
         runner = Runner(
             self.study, self.output / self.study, self.work / self.study, self.workers, self.device, self.only
@@ -48,4 +55,4 @@ class Make:
 
 
 if __name__ == "__main__":
-    run_command(tyro.cli(Make, prog="python -m studies"))
+    run(lambda: tyro.cli(Make, prog="python -m studies"))

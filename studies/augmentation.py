@@ -14,6 +14,7 @@ from closedform.evaluation.results import compare
 from closedform.evaluation.rollout import roll_out_together
 from closedform.evaluation.study import Study
 from closedform.figures import INK, QUIET, pyplot
+from closedform.files import write_file
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.policy import Policy
 from studies.runner import Runner, figures_of, interval, markdown_table
@@ -148,4 +149,4 @@ Gaussian is what remains where the training data were not kept.
 *Not perturbed*: the paper smooths the demonstrations' part of the score but not the network's, which leaves the last
 steps of sampling to the network. The data of figures and tables are in the CSV files.
 """
-    (runner.output / "README.md").write_text(text, encoding="utf-8")
+    write_file(runner.output / "README.md", text)

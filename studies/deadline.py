@@ -9,6 +9,7 @@ import numpy as np
 
 from closedform.demos.load import load_demos
 from closedform.figures import COLOURS, pyplot
+from closedform.files import write_file
 from closedform.policies.choice import make_policy
 from studies.runner import Runner, figures_of, markdown_table
 
@@ -106,4 +107,4 @@ first estimate is nearly the last; diffusion earns its time where demonstrations
 A deadline shorter than search and metric take is missed by that much: the plan then has the one step that it needs to
 be one. A plan is also late where the system takes the processor away after the last step.
 """
-    (runner.output / "README.md").write_text(text, encoding="utf-8")
+    write_file(runner.output / "README.md", text)

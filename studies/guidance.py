@@ -16,6 +16,7 @@ from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.study import Study
 from closedform.evaluation.turns import CENTRE, Turn, clockwise_steps, find_turns
 from closedform.figures import COLOURS, QUIET, pyplot
+from closedform.files import write_file
 from closedform.neural.policy import NeuralPolicy
 from studies.runner import Runner, figures_of, interval, markdown_table
 
@@ -223,4 +224,4 @@ demonstrations of the wrong way from just outside would be the nearest ones just
 
 The data of each figure is in the CSV file of the same name.
 """
-    (runner.output / "README.md").write_text(text, encoding="utf-8")
+    write_file(runner.output / "README.md", text)

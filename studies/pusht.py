@@ -16,6 +16,7 @@ from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.study import Study
 from closedform.evaluation.video import filmed
 from closedform.figures import COLOURS, QUIET, pyplot
+from closedform.files import write_file
 from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy
 from studies.runner import Runner, figures_of, markdown_table
@@ -182,7 +183,7 @@ The paper gives neither λ nor M; the figure shows what they do. Both presets us
 The data of each figure is in the CSV file of the same name. Sweeps change one parameter of a preset at a time,
 {N_SWEEP} episodes a point; latencies are those of the compiled planner with a process on every core.
 """
-    (runner.output / "README.md").write_text(text, encoding="utf-8")
+    write_file(runner.output / "README.md", text)
 
 
 def _line(label: str, found: dict[str, Any], base: dict[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from closedform.evaluation.robomimic import Robomimic
 from closedform.evaluation.study import Study, demos_for
 from closedform.experts.generate import generate
 from closedform.figures import pyplot
+from closedform.files import write_file
 from closedform.policies.choice import make_policy
 from closedform.policies.policy import Policy
 from studies.runner import Runner, figures_of, interval, markdown_table
@@ -226,16 +227,16 @@ def _network(runner: Runner, task: str, demos: Callable[[], Demos]) -> Policy[An
 
 
 def _can_have_network(runner: Runner, task: str) -> bool:
-    from closedform.neural.device import choose_device
+    from closedform.device import choose_device
 
     return _network_folder(runner, task).exists() or choose_device(runner.device) != "cpu"
 
 
 def train(runner: Runner, task: str, demos: Demos) -> None:
     """Trains the network of a task on the same demonstrations."""
+    from closedform.device import choose_device
     from closedform.neural.config import NeuralConfig, TrainingConfig
     from closedform.neural.data import training_data
-    from closedform.neural.device import choose_device
     from closedform.neural.policy import NeuralPolicy
     from closedform.neural.training import Trainer
 
@@ -346,7 +347,7 @@ demonstrations (without them, all weights of these three tasks are one from ten 
 
 Measured while other episodes ran on all other cores. The data of figures and tables are in the CSV files.
 """
-    (runner.output / "README.md").write_text(text, encoding="utf-8")
+    write_file(runner.output / "README.md", text)
 
 
 def _against(results: dict[str, Any], rows: dict[str, dict[str, Any]], key: str, base: str) -> str:

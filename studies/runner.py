@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from closedform import provenance
 from closedform.errors import ConfigError
 from closedform.evaluation.study import Study
 from closedform.figures import QUIET, png
+from closedform.files import write_file
 
 FIGURES = ("score", "score_low", "score_high", "success", "success_low", "success_high", "plan_p50_ms", "plan_p99_ms")
 
@@ -76,22 +78,20 @@ class Runner:
 
     def write_csv(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
         """Writes a table."""
-        self.output.mkdir(parents=True, exist_ok=True)
-        with (self.output / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        table = io.StringIO()
+        writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_file(self.output / f"{name}.csv", table.getvalue())
 
     def write_figure(self, name: str, figure: Any) -> None:
         """Writes a figure with the command that made it below."""
-        self.output.mkdir(parents=True, exist_ok=True)
         note = f"{self.command} · data: {name}.csv · commit {', '.join(sorted(self.commits)) or 'unknown'}"
         figure.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color=QUIET)
-        (self.output / f"{name}.png").write_bytes(png(figure))
+        write_file(self.output / f"{name}.png", png(figure))
 
     def write_origin(self, **facts: Any) -> None:
         """Writes what made the study."""
-        self.output.mkdir(parents=True, exist_ok=True)
         origin = {
             "command": self.command,
             "commits": sorted(self.commits),
@@ -101,7 +101,7 @@ class Runner:
             "machine": provenance.machine(),
             **facts,
         }
-        (self.output / "origin.json").write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
+        write_file(self.output / "origin.json", json.dumps(origin, indent=2) + "\n")
 
 
 def figures_of(results: dict[str, Any]) -> dict[str, Any]:

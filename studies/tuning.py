@@ -10,6 +10,7 @@ from closedform.analysis.tune import QUICK, Tuning, prediction_errors, tune
 from closedform.demos.load import load_demos
 from closedform.evaluation.results import compare
 from closedform.figures import COLOURS, pyplot
+from closedform.files import write_file
 from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig
@@ -155,4 +156,4 @@ tells much about their next action, so that more past observations predict bette
 Confusion in Imitation Learning*, 2019), which is why `tune` tries no more than two. Loops, and what is done about them,
 do not show in predictions at all.
 """
-    (runner.output / "README.md").write_text(text, encoding="utf-8")
+    write_file(runner.output / "README.md", text)

@@ -1,11 +1,25 @@
 """The exceptions and the warning that closedform raises."""
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class ClosedFormError(Exception):
     """Base of every error that closedform raises on purpose; its message is one line."""
 
     def __init__(self, message: str):
         super().__init__(" ".join(line.strip() for line in message.splitlines() if line.strip()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Lets an error come out of a worker process, whatever arguments its class takes."""
+        return _remade, (type(self), str(self))
+
+
+def _remade(kind: type[ClosedFormError], message: str) -> ClosedFormError:
+    error = kind.__new__(kind)
+    ClosedFormError.__init__(error, message)
+    return error
 
 
 class ConfigError(ClosedFormError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import warnings
 from io import BytesIO
 from typing import Any
 
@@ -48,10 +49,17 @@ def pyplot() -> Any:
     return plt
 
 
+def literal(text: str) -> str:
+    """A user's or a file's text as it is: matplotlib takes dollars for formulas, and fails at unpaired surrogates."""
+    return text.replace("$", r"\$").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def png(figure: Any, dpi: int = 130) -> bytes:
     """A figure as the bytes of a PNG file; the figure is closed."""
     buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)  # it draws a box instead
+        figure.savefig(buffer, format="png", dpi=dpi)
     pyplot().close(figure)
     return buffer.getvalue()
 

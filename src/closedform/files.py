@@ -10,13 +10,23 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError
 
 from closedform.errors import ClosedFormError, LoadError, SaveError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+MAX_HEADER = 1_000_000  # bytes of the header of a safetensors file of a few arrays
+BLOCK = 1 << 24  # bytes that are looked at together
+DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "<i1", "I32": "<i4", "I64": "<i8", "U8": "<u1"}
 
 
 def parse_json(text: str | bytes, where: object, expected: str = "JSON") -> Any:
@@ -38,7 +48,8 @@ def parse_json(text: str | bytes, where: object, expected: str = "JSON") -> Any:
 def read_json(path: Path, expected: str = "JSON") -> Any:
     """The value of a JSON file; see `parse_json`. A file that cannot be read is a `LoadError` as well."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(2**30)  # a device may never end
     except FileNotFoundError as error:
         raise LoadError(f"{path}: expected {expected}, found nothing there") from error
     except (OSError, ValueError) as error:
@@ -65,29 +76,113 @@ def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
         raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.new-", dir=path.parent))
-        target = scratch / path.name
-        try:
+        with scratch_folder(path) as scratch:
+            target = scratch / path.name
             if folder:
                 target.mkdir()
             yield target
             target.replace(path)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """A folder beside a path to write in, which goes in the end; so do those that killed processes left.
+
+    A process that is alive holds a lock on its folder, by which others tell. Where folders cannot be locked (Windows,
+    some network file systems) nothing of others is removed.
+    """
+    for left in path.parent.glob(f".{escape(path.name)}.new-*"):
+        if left.is_dir() and not left.is_symlink() and (lock := _lock(left)) is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(lock)
+    while True:
+        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.new-", dir=path.parent))
+        lock = _lock(scratch)
+        if scratch.is_dir():  # no other process took it for a folder that was left, before it was locked
+            break
+        if lock is not None:
+            os.close(lock)
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(folder: Path, *, wait: bool = False) -> int | None:
+    """A descriptor that holds a lock on a folder until it is closed; None where it is held or cannot be had."""
+    if fcntl is None:
+        return None
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Waits until no other process is in such a block with the same folder, where folders can be locked."""
+    lock = _lock(folder, wait=True)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside a path that takes its place, or that of the file there, when all of it was written."""
+    """A temporary file beside a path that takes its place, or that of the file there, when all of it was written.
+
+    A link stays one, to a new file; a device or pipe, such as /dev/stdout, is written to, not replaced.
+    """
     with saving(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f".{path.name}.new-{os.getpid()}")
+        target, new = _places(path)
+        new.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield new
             flush(new)
-            new.replace(path)
+            if target.is_file() or not target.exists():
+                new.replace(target)
+            else:
+                target.write_bytes(new.read_bytes())
         finally:
             new.unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Writes all of a file or nothing of it; see `replacing`. Characters that UTF-8 does not have are escaped."""
+    with replacing(path) as new:
+        new.write_bytes(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
+
+
+def check_writable(path: Path) -> None:
+    """Refuses a file that cannot be written now rather than when there is work to lose."""
+    with saving(path):
+        _, new = _places(path)
+        folder = next(parent for parent in new.parents if parent.exists())
+        trial = folder / new.name
+        trial.touch()
+        trial.unlink()
+
+
+def _places(path: Path) -> tuple[Path, Path]:
+    """The file that a name stands for, and a temporary one beside it."""
+    if not path.name or "\0" in str(path):
+        raise SaveError(f"{path}: expected the name of a file to write, found none")
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise SaveError(f"{path}: expected the name of a file to write, found a folder")
+    special = target.exists() and not target.is_file()
+    folder = Path(tempfile.gettempdir()) if special else target.parent
+    return target, folder / f".{target.name}.new-{os.getpid()}"
 
 
 def crc32(arrays: Iterable[np.ndarray]) -> str:
@@ -95,8 +190,15 @@ def crc32(arrays: Iterable[np.ndarray]) -> str:
     value = 0
     for array in arrays:
         value = zlib.crc32(f"{array.dtype}{array.shape}".encode(), value)
-        value = zlib.crc32(np.ascontiguousarray(array).tobytes(), value)
+        value = crc32_of_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8), value)
     return f"{value:08x}"
+
+
+def crc32_of_bytes(data: np.ndarray, value: int = 0) -> int:
+    """The checksum of bytes (n,), which may be mapped from a file: they are read block by block and not copied."""
+    for start in range(0, len(data), BLOCK):
+        value = zlib.crc32(data[start : start + BLOCK].data, value)
+    return value
 
 
 def flush(path: Path) -> None:
@@ -110,28 +212,51 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def map_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file, mapped: its header says where each begins, and nothing else is read.
+def map_safetensors(file: BinaryIO) -> dict[str, np.ndarray]:
+    """The arrays of an open safetensors file, mapped: its header says where each begins, and nothing else is read.
 
-    What is no such file raises `ValueError`.
+    They stay what they are when the file is closed, renamed or removed. What is no such file, has anything but arrays
+    that follow on each other from its header to its end, or has a header larger than `MAX_HEADER`, raises `ValueError`.
     """
-    dtypes = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
-    arrays = {}
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if 8 + size > path.stat().st_size:
-            raise ValueError(f"a file of {path.stat().st_size} bytes with a header of {size}")
-        header = json.loads(file.read(size))
+    file.seek(0)
+    total = os.fstat(file.fileno()).st_size
+    size = int.from_bytes(file.read(8), "little")
+    if total < 8 or size > min(MAX_HEADER, total - 8):
+        raise ValueError(f"a file of {total} bytes with a header of {size}")
     try:
-        for name, facts in header.items():
-            if name == "__metadata__":
-                continue
-            shape, (begin, end), dtype = tuple(facts["shape"]), facts["data_offsets"], np.dtype(dtypes[facts["dtype"]])
-            if min(begin, *shape) < 0 or end - begin != dtype.itemsize * math.prod(shape):
-                raise ValueError(f"{name} of shape {shape} in {end - begin} bytes")
-            empty = end == begin
-            mapped = np.empty(shape, dtype) if empty else np.memmap(path, dtype, "r", 8 + size + begin, shape)
-            arrays[name] = np.asarray(mapped)
+        header = json.loads(file.read(size))
+        parts = [(name, *_place(facts)) for name, facts in header.items() if name != "__metadata__"]
+    except RecursionError as error:
+        raise ValueError("a header with brackets nested too deeply") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a header with {error!r}") from error
+    arrays, at = {}, 0
+    for name, dtype, shape, begin, end in sorted(parts, key=lambda part: part[3:]):
+        if begin != at or end - begin != dtype.itemsize * math.prod(shape) or 8 + size + end > total:
+            raise ValueError(f"{name} of shape {str(shape)[:100]} at bytes {str(begin)[:30]} to {str(end)[:30]}")
+        at = end
+        mapped = np.memmap(file, dtype, "r", 8 + size + begin, shape) if end > begin else np.empty(shape, dtype)
+        arrays[name] = np.asarray(mapped)
+    if 8 + size + at != total:
+        raise ValueError(f"{total - 8 - size - at} bytes after the last array")
     return arrays
+
+
+def _place(facts: dict[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
+    """Type, shape, begin and end of an array, as the header of a safetensors file has them."""
+    shape, (begin, end) = tuple(facts["shape"]), facts["data_offsets"]
+    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+        raise TypeError(f"shape {str(shape)[:100]}")
+    return np.dtype(DTYPES[facts["dtype"]]), shape, begin, end
+
+
+def name_of(file: BinaryIO, path: Path) -> str:
+    """A name by which a library opens the very file that is open here, whatever lies at its path by now."""
+    file.seek(0)  # which both may share
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        name = Path(folder, str(file.fileno()))
+        if name.exists():
+            return str(name)
+    if not os.path.samestat(os.fstat(file.fileno()), path.stat()):  # where files that are open cannot be replaced
+        raise LoadError(f"{path}: expected the file that was opened, found another; it was replaced")
+    return str(path)

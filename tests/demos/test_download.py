@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormError, load_demos
+from closedform.cli import main
 from closedform.demos.catalogue import CATALOGUE, Dataset, RemoteFile, cached_path, dataset_path
 from closedform.demos.download import download, get_dataset, unpack
+from closedform.demos.verify import verify_demos
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 300_000, dtype=np.uint8).tobytes()
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -31,7 +33,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, faults=(), content=CONTENT):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.faults, self.content, self.ranges = list(faults), content, []
+        self.faults, self.content, self.ranges, self.sent = list(faults), content, [], 0
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -68,11 +70,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         body = content[start:]
         length = len(body) + {"longer": 1000, "shorter": -1000}.get(fault, 0)
-        self.send_header("Content-Length", str(length))
+        if fault != "endless":
+            self.send_header("Content-Length", str(length))
         self.send_header("ETag", '"other"' if fault == "changed" else '"v1"')
         self.end_headers()
         try:
-            if fault == "cut":
+            if fault == "endless":
+                for _ in range(1000):
+                    self.wfile.write(body)
+                    server.sent += len(body)
+            elif fault == "cut":
                 self.wfile.write(body[: len(body) // 2])
             elif fault == "stall":
                 self.wfile.write(body[:1000])
@@ -145,6 +152,22 @@ def test_what_is_not_right_never_gets_its_name(tmp_path, faults, options, messag
     assert not (tmp_path / "data.bin").exists()
     fetch([], tmp_path / "data.bin", sha256=SHA256)  # and the cache is still usable
     assert (tmp_path / "data.bin").read_bytes() == CONTENT
+
+
+def test_a_download_without_end_stops_at_its_size(tmp_path):
+    server = Server(["endless"] * 9)
+    with pytest.raises(ClosedFormError, match="expected 300000 bytes, found more; the download was thrown away"):
+        download(server.url, tmp_path / "data.bin", size=len(CONTENT), progress=False)
+    server.shutdown()
+    assert len(server.ranges) == 1 and server.sent < 100 * len(CONTENT)
+    assert not list(tmp_path.glob("data.bin*"))
+
+
+def test_a_download_of_unknown_size_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("closedform.demos.download.LARGEST", 1_000_000)
+    with pytest.raises(ClosedFormError, match="expected at most 1000000 bytes, found more"):
+        fetch(["endless"], tmp_path / "data.bin")
+    assert not list(tmp_path.glob("data.bin*"))
 
 
 def test_nobody_there_and_other_schemes(tmp_path):
@@ -263,6 +286,85 @@ def test_a_dataset_is_got_once(tmp_path, monkeypatch):
     server.shutdown()
     assert server.ranges == [None] and paths == [dataset_path("toy")] * 2
     assert len(load_demos("toy")) == 2
+
+
+@pytest.fixture
+def unknown(tmp_path, monkeypatch):
+    """A dataset whose checksum nobody knows, and the server it comes from."""
+    monkeypatch.setenv("CLOSEDFORM_DATA", str(tmp_path / "cache"))
+    np.savez(tmp_path / "demos.npz", observations=np.zeros((4, 2)), actions=np.ones((4, 1)), episode_ends=[2, 4])
+    server = Server(content=(tmp_path / "demos.npz").read_bytes())
+    toy = Dataset("toy", "a toy", "MIT", "arrays", (RemoteFile("toy/toy.npz", server.url),), ("toy/toy.npz",))
+    monkeypatch.setitem(CATALOGUE, "toy", toy)
+    yield toy, server
+    server.shutdown()
+
+
+def test_what_has_no_known_checksum_is_only_downloaded_on_trust(unknown):
+    toy, server = unknown
+    message = r"no checksum is known; it comes over plain http, .*\(--trust"
+    with pytest.raises(ClosedFormError, match=message):
+        get_dataset(toy, progress=False)
+    assert server.ranges == [] and cached_path(toy) is None
+    path = get_dataset(toy, progress=False, trust=True)
+    noted = (path.parent / "toy.npz.sha256").read_text()
+    assert noted == f"{hashlib.sha256(path.read_bytes()).hexdigest()}  toy.npz\n"
+    path.unlink()
+    assert get_dataset(toy, progress=False) == path  # known from now on
+    path.unlink()
+    server.content = server.content[:-1] + b"?"
+    with pytest.raises(ClosedFormError, match=r"expected sha256 .*; the download was thrown away"):
+        get_dataset(toy, progress=False, trust=True)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(("answer", "downloaded"), [("y\n", True), ("n\n", False), ("\n", False), ("", False)])
+def test_the_command_asks_on_a_terminal(unknown, monkeypatch, capsys, answer, downloaded):
+    toy, server = unknown
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    try:
+        main(["data", "get", "toy"])
+    except SystemExit as stop:
+        assert stop.code == 2
+    said = capsys.readouterr()
+    assert "no checksum is known; it comes over plain http" in said.err and "[y/N]" in said.err
+    assert (cached_path(toy) is not None) == downloaded == bool(server.ranges)
+
+
+def test_the_command_does_not_ask_where_there_is_no_terminal(unknown, monkeypatch, capsys):
+    toy, server = unknown
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with pytest.raises(SystemExit):
+        main(["data", "get", "toy"])
+    assert "--trust" in capsys.readouterr().err and server.ranges == []
+    main(["data", "get", "toy", "--trust"])
+    assert capsys.readouterr().out == f"{cached_path(toy)}\n"
+
+
+def test_what_is_unpacked_is_noted_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLOSEDFORM_DATA", str(tmp_path / "cache"))
+    np.savez(tmp_path / "demos.npz", observations=np.zeros((4, 2)), actions=np.ones((4, 1)), episode_ends=[2, 4])
+    server = Server(content=tar_with(tmp_path / "demos.npz"))
+    file = RemoteFile("toy/toy.tar.gz", server.url, member="toy/demos.npz")
+    toy = Dataset("toy", "a toy", "MIT", "arrays", (file,), ("toy/demos.npz",))
+    path = get_dataset(toy, progress=False, trust=True)
+    server.shutdown()
+    assert sorted(p.name for p in path.parent.glob("*.sha256")) == ["demos.npz.sha256", "toy.tar.gz.sha256"]
+    assert "1 files as they were downloaded (sha256)" in verify_demos(path).verified
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(ClosedFormError, match="checksum mismatch"):
+        verify_demos(path)
+
+
+def test_every_checksum_of_the_catalogue_is_one():
+    for dataset in CATALOGUE.values():
+        for file in dataset.files:
+            assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
 
 
 def tar_with(path: Path) -> bytes:

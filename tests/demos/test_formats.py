@@ -314,7 +314,7 @@ def test_bad_files_are_refused_with_the_reason(tmp_path):
     refused(npz(tmp_path / "d.npz", observations=bad, **good), "c?d.npz: episode 0: .* nan at step 2, entry 1")
     objects = np.array([None, 1, 2, 3], dtype=object)
     np.savez(tmp_path / "e.npz", observations=objects, **good)  # pyright: ignore[reportArgumentType]
-    refused(tmp_path / "e.npz", "e.npz: expected arrays of numbers, found Object arrays cannot be loaded")
+    refused(tmp_path / "e.npz", "e.npz: expected observations to be real numbers, found Python objects")
     np.save(tmp_path / "f.npy", np.zeros((4, 3)))
     refused(tmp_path / "f.npy", "expected an array with named columns")
     (tmp_path / "g.csv").write_text("episode,obs,act\n0,1\n")

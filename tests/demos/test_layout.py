@@ -52,3 +52,41 @@ def test_layouts_are_read_from_text():
 def test_an_entry_has_at_least_one_number():
     with pytest.raises(ClosedFormError, match="at least one number, found size 0"):
         Entry("other", 0)
+
+
+@pytest.mark.parametrize("size", ["²", "٣", "9" * 5000, "-1", "1.5", "999999999"])
+def test_sizes_in_text_are_plain_and_bounded_digits(size):
+    with pytest.raises(ClosedFormError, match=r"expected a layout entry|at most 100000000 numbers"):
+        Layout.parse(f"hand other {size}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        5,
+        "hand",
+        {},
+        [5],
+        [None],
+        [[]],
+        [{}],
+        [{"kind": []}],
+        [{"kind": "other", "size": 10**400}],
+        [{"kind": "other", "size": -(10**5000)}],
+        [{"kind": "other", "color": 1}],
+        [{"kind": "other", "body": []}],
+        [],
+    ],
+    ids=lambda value: str(type(value)),
+)
+def test_json_that_is_no_layout_is_refused(value):
+    with pytest.raises(ClosedFormError):
+        Layout.from_json(value)
+
+
+def test_layouts_of_many_bodies_are_checked_in_time_proportional_to_them():
+    entries = [{"kind": "angle", "size": 1, "body": f"b{index}"} for index in range(50_000)]
+    assert Layout.from_json(entries).width == 50_000
+    with pytest.raises(ClosedFormError, match="'b0' has more than one position or more than one rotation"):
+        Layout.from_json([*entries, entries[0]])

@@ -1,15 +1,18 @@
 """Recording: nothing is lost, the loop never waits, and readers see whole episodes only."""
 
 import os
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
-from closedform import ClosedFormError, Layout, load_demos
+from closedform import ClosedFormError, ClosedFormWarning, Layout, load_demos
 from closedform.demos import recorder as recorder_module
 from closedform.demos.recorder import Recorder, RecordError, read_part, recover
 
@@ -162,7 +165,7 @@ def test_a_part_that_breaks_off_within_a_step_is_read_up_to_it(tmp_path):
     for cut in range(len(whole)):
         part.write_bytes(whole[:cut])
         episode = read_part(part)
-        assert len(episode) == max(cut - 16, 0) // 40
+        assert len(episode) == max(cut - 20, 0) // 44
         if len(episode):
             np.testing.assert_array_equal(episode.observations[-1], step(len(episode) - 1)[0])
 
@@ -199,3 +202,144 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path):
     (tmp_path / "thesis" / "thesis.tex").write_text("years of work")
     with pytest.raises(RecordError, match="found others"):
         Recorder(tmp_path / "thesis", OBSERVATIONS, ACTIONS)
+
+
+def unfinished(folder, n_parts=1, n_steps=10):
+    """A folder with some parts, as recorders leave them that were killed; part i begins with step 100 i."""
+    for number in range(n_parts):
+        with Recorder(folder, OBSERVATIONS, ACTIONS) as recorder:
+            recorder.begin()
+            for i in range(n_steps):
+                recorder.append(*step(100 * number + i))
+    return [folder / f"episode_{number:06d}.part" for number in range(n_parts)]
+
+
+def flip(path, at):
+    content = bytearray(path.read_bytes())
+    content[at] ^= 4
+    path.write_bytes(content)
+
+
+def test_nothing_is_recovered_from_a_folder_that_is_being_recorded_into(tmp_path):
+    with Recorder(tmp_path / "demos", OBSERVATIONS, ACTIONS) as recorder:
+        recorder.begin()
+        recorder.append(*step(0))
+        with recorder._disk:  # as the thread does now and then
+            recorder._write(recorder._rows)
+            recorder._rows = []
+        part = tmp_path / "demos" / "episode_000000.part"
+        before = part.read_bytes()
+        with pytest.raises(RecordError, match="another process is recording"):
+            recover(tmp_path / "demos")
+        assert part.read_bytes() == before
+        recorder.append(*step(1))
+        recorder.end()
+    assert [len(episode) for episode in load_demos(tmp_path / "demos")] == [2]
+
+
+def test_a_damaged_part_keeps_no_other_from_being_recovered_and_is_never_removed(tmp_path):
+    folder = tmp_path / "demos"
+    parts = unfinished(folder, 3)
+    flip(parts[1], 10)  # of its widths
+    before = parts[1].read_bytes()
+    with pytest.warns(ClosedFormWarning, match=r"episode_000001\.part: expected the part .* kept as it is"):
+        assert recover(folder) == [0, 2]
+    demos = load_demos(folder)
+    assert [episode.observations[0, 0] for episode in demos] == [0, 200]
+    assert parts[1].read_bytes() == before and not parts[0].exists() and not parts[2].exists()
+    with Recorder(folder, OBSERVATIONS, ACTIONS) as recorder:
+        assert record(recorder, 2) == 3  # and not over it
+
+
+@pytest.mark.parametrize("at", [0, 7, 8, 15, 16, 20, 21, 60, 64, 200, 459])
+def test_a_flipped_bit_anywhere_in_a_part_is_noticed_and_what_is_before_is_recovered(tmp_path, at):
+    folder = tmp_path / "demos"
+    (part,) = unfinished(folder)
+    flip(part, at)
+    before = part.read_bytes()
+    with pytest.warns(ClosedFormWarning, match=r"episode_000000\.part"):
+        recovered = recover(folder)
+    whole = max((at - 20) // 44, 0)
+    assert recovered == ([0] if whole else [])
+    if whole:
+        np.testing.assert_array_equal(load_demos(folder)[0].observations, [step(i)[0] for i in range(whole)])
+    kept = [path for path in folder.iterdir() if path.name.startswith("episode_000000.part")]
+    assert [path.read_bytes() for path in kept] == [before]
+    assert recover(folder) == [] if kept[0].suffix == ".damaged" else True  # and is set aside once
+    with Recorder(folder, OBSERVATIONS, ACTIONS) as recorder:
+        assert record(recorder, 2) == 1
+
+
+def test_parts_of_earlier_versions_are_recovered(tmp_path):
+    folder = tmp_path / "demos"
+    (part,) = unfinished(folder)
+    rows = np.array([np.concatenate(step(i)) for i in range(7)])
+    old = b"CFPART1\n" + struct.pack("<ii", 3, 2) + rows.tobytes()
+    part.write_bytes(old + b"torn")
+    assert recover(folder) == [0]
+    np.testing.assert_array_equal(load_demos(folder)[0].actions, rows[:, 3:])
+    shutil.rmtree(folder)
+    (part,) = unfinished(folder)
+    for damaged in (
+        old[:8] + struct.pack("<ii", 3, 10**6) + rows.tobytes(),
+        old[:8] + struct.pack("<ii", 2, 3) + old[16:],
+    ):
+        part.write_bytes(damaged)
+        with pytest.warns(ClosedFormWarning, match=r"episode_000000\.part"):
+            assert recover(folder) == []
+        kept = next(path for path in folder.iterdir() if path.name.startswith("episode_000000.part"))
+        assert kept.read_bytes() == damaged
+        kept.unlink()
+
+
+def test_the_part_of_a_finished_episode_is_removed_only_if_it_is_in_it(tmp_path):
+    folder = tmp_path / "demos"
+    (part,) = unfinished(folder)
+    content = part.read_bytes()
+    assert recover(folder) == [0]
+    part.write_bytes(content)
+    assert recover(folder) == [] and not part.exists()
+    part.write_bytes(content)
+    flip(folder / "episode_000000.safetensors", -1)
+    with pytest.warns(ClosedFormWarning, match="the file was damaged; it is kept"):
+        assert recover(folder) == []
+    assert part.read_bytes() == content
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("No space left on device")])
+def test_a_full_disk_at_the_end_of_an_episode_or_while_recovering_loses_nothing(tmp_path, monkeypatch, error):
+    folder = tmp_path / "demos"
+
+    def full(*_, **__):
+        raise error
+
+    with Recorder(folder, OBSERVATIONS, ACTIONS) as recorder:
+        recorder.begin()
+        recorder.append(*step(0))
+        monkeypatch.setattr("closedform.demos.formats.folder.save_file", full)
+        with pytest.raises(RecordError, match=r"No space left on device.*make room and call end again"):
+            recorder.end()
+        monkeypatch.undo()
+        assert recorder.end() == 0
+        recorder.begin()
+        recorder.append(*step(1))
+    monkeypatch.setattr("closedform.demos.formats.folder.save_file", full)
+    with pytest.raises(RecordError, match=r"No space left on device.*make room and recover again"):
+        recover(folder)
+    monkeypatch.undo()
+    assert recover(folder) == [1]
+    assert not [path for path in folder.iterdir() if path.name.startswith(".episode")]
+
+
+def test_steps_that_cannot_be_written_when_recording_stops_are_told(tmp_path, monkeypatch):
+    recorder = Recorder(tmp_path / "demos", OBSERVATIONS, ACTIONS)
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(recorder_module.os, "fsync", full)
+    recorder.begin()
+    recorder.append(*step(0))
+    with pytest.raises(RecordError, match=r"expected to write the last 1 steps, found .*No space left"):
+        recorder.close()
+    recorder.close()  # and it is closed

@@ -270,3 +270,14 @@ def test_plans_made_together_are_those_made_alone(neural, everything):
             alone = policy.plan(windows[i], seed=i)
             assert together[i].actions == pytest.approx(alone.actions, abs=1e-3)
             assert together[i].neural_share == pytest.approx(alone.neural_share, abs=1e-3)
+
+
+@pytest.mark.parametrize("far", [1e155, 1e300])
+@pytest.mark.parametrize("kind", [GuidedPolicy, AugmentedPolicy])
+def test_observations_that_cannot_be_compared_are_refused(neural, everything, kind, far):
+    edited = kind(neural, everything, everything)
+    observation = np.full(edited.observation_layout.width, far)
+    with pytest.raises(DataError, match="observation 0 cannot be compared with the demonstrations"):
+        edited.plan(observation, seed=0)
+    with pytest.raises(DataError, match="observation 0 cannot be compared with the demonstrations"):
+        edited.sample(observation[None], 2, seed=0)

@@ -142,7 +142,7 @@ def test_a_policy_that_changed_under_its_name_is_not_the_one_that_was_evaluated(
     results = Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=1).run(tmp_path / "r.json", 1)
     ClosedFormPolicy(reach_demos(), tau=0.3).save(saved)
     with pytest.raises(ClosedFormError, match="found one with other parameters under its name"):
-        Study.of(results)
+        Study.of(results, f"{TOY}:Reach")
 
 
 def test_a_file_of_another_evaluation_is_not_overwritten(saved, tmp_path):
@@ -159,7 +159,7 @@ def test_a_study_can_be_made_again_from_its_results(tmp_path):
     results = study.run(tmp_path / "results.json", 1)
     assert results["parameters"]["tau"] == 0.02 and results["policy"] == {"name": "paper", "class": "ClosedFormPolicy"}
     assert results["versions"]["closedform"] and results["machine"]["cores"] and results["seed"] == 100000
-    again = Study.of(results)
+    again = Study.of(results, f"{TOY}:Reach")
     rows = sorted(evaluate(again.policy, again.env, range(100000, 100002)), key=lambda row: row["seed"])
     assert without_latency(rows) == without_latency(results["episodes"])
 
@@ -222,9 +222,12 @@ def test_widths_that_do_not_fit_are_named(tmp_path):
         (["--demos", "pusht-embedded", "--episodes", "0"], "expected at least one episode"),
         (["--demos", "pusht-embedded", "--set"], "--set: expected parameter=value after it, found nothing"),
         (["--demos", "pusht-embedded", "--video", "-1"], "video: expected 0 or more, found -1"),
-        (["--demos", "pusht-embedded", "--workers", "0"], "workers: expected at least 1, found 0"),
+        (["--demos", "pusht-embedded", "--workers", "0"], "workers: expected at least 1 and at most 1024, found 0"),
         (["--demos", "pusht-embedded", "--seed", "4294967296"], "expected seeds from 0 to 2^32 - 1"),
-        (["--demos", "pusht-embedded", "--json", "/proc/nothing.json"], "expected to be able to read and write"),
+        (
+            ["--demos", "pusht-embedded", "--json", "/proc/nothing.json"],
+            "nothing.json: expected to write it, found",
+        ),
         ([], "expected --demos, found none"),
     ],
 )

@@ -1,15 +1,21 @@
 """Results: intervals, comparisons, files."""
 
+import copy
 import json
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from closedform.cli.evaluation import print_results
 from closedform.errors import DataError, LoadError
 from closedform.evaluation.intervals import bootstrap_ci95, wilson_ci95
+from closedform.evaluation.report import _comparisons, _figures, _table
 from closedform.evaluation.results import compare, read_results, summarise, write_results
 
 SUBJECT = {"env": "toy", "policy": {"name": "default"}, "demos": {}, "parameters": {}, "n_episodes": 4, "seed": 0}
+ODD = [None, True, -1, 2**70, 10**400, 1e308, float("nan"), float("inf"), "", "$x^{$", "\ud800", [], [[]], [1, 2], {}]
 ROW = {"steps": 10, "distances": [0.5], "loop": False, "most_repeated": 1, "demonstrations": []}
 
 
@@ -85,8 +91,9 @@ def test_files_keep_every_number(tmp_path):
         (json.dumps({"format": "closedform-results", "format_version": 99}), "expected results of version 1, found 99"),
         (json.dumps({"format": "closedform-results", "format_version": 1, "episodes": []}), "expected episodes"),
         (json.dumps({"format": "closedform-results", "format_version": 1, "episodes": [1]}), "found one without env"),
-        (json.dumps({**made([1]), "episodes": [{"seed": 1}]}), "found one without episodes: score"),
-        (json.dumps({**made([1]), "score": 3}), "found one without score"),
+        (json.dumps({**made([1]), "episodes": [{"seed": 1}]}), r"found one without episodes\[0\].score"),
+        (json.dumps({**made([1]), "score": 3}), "expected score to be an object, found 3"),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_other_files_are_refused(tmp_path, content, message):
@@ -95,3 +102,62 @@ def test_other_files_are_refused(tmp_path, content, message):
         read_results(tmp_path / "r.json")
     with pytest.raises(LoadError, match="found nothing there"):
         read_results(tmp_path / "no.json")
+
+
+def places(value, path=()):
+    """Where every value of nested lists and dictionaries is."""
+    if path:
+        yield path
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from places(value[key], (*path, key))
+
+
+RESULTS = json.loads(json.dumps({**made([1, 0.5, 0.5, 0]), "machine": {"cores": 2}, "n_together": 2}))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.sampled_from(sorted(places(RESULTS), key=repr)), value=st.sampled_from(ODD), remove=st.booleans())
+def test_a_file_with_odd_fields_is_refused_or_can_be_used(tmp_path, place, value, remove):
+    results = copy.deepcopy(RESULTS)
+    inner = results
+    for key in place[:-1]:
+        inner = inner[key]
+    if remove:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    (tmp_path / "r.json").write_text(json.dumps(results))
+    try:
+        read = read_results(tmp_path / "r.json")
+    except LoadError:
+        return
+    assert np.isfinite(compare(read, read).score)
+    print_results([read], ["name"])
+    assert _table({"name": read}) + _comparisons({"name": read, "other": read})
+
+
+@pytest.mark.parametrize("distance", [0, 1e90, float("inf")])
+def test_figures_bear_every_number_that_is_read(tmp_path, distance):
+    results = copy.deepcopy(RESULTS)
+    results["episodes"][0] |= {"distances": [distance], "demonstrations": []}
+    (tmp_path / "r.json").write_text(json.dumps(results))
+    assert "data:image/png" in _figures({"name": read_results(tmp_path / "r.json")})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"episodes": RESULTS["episodes"][:1] * 2}, "expected each seed from 0 to 3 at most once"),
+        ({"seed": 1}, "expected each seed from 1 to 4 at most once"),
+        ({"complete": False}, "expected complete to say whether all 4 episodes are there, found False with 4"),
+        (
+            {"score": {"mean": 0.6, "ci95": [0.5, 0.7]}},
+            "expected score.mean to be that of the episodes, 0.5, found 0.6",
+        ),
+        ({"demos": {"name": 5}}, "expected demos.name to be a name or null, found 5"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(tmp_path, change, message):
+    (tmp_path / "r.json").write_text(json.dumps({**RESULTS, **change}))
+    with pytest.raises(LoadError, match=message):
+        read_results(tmp_path / "r.json")

@@ -3,6 +3,7 @@
 import json
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,7 @@ def test_another_version_of_robosuite_is_warned_about(lift_environment):
         lift_environment._check_recorded(recorded, "demos.hdf5")
 
 
+@pytest.mark.usefixtures("lift")
 def test_ten_human_demonstrations_lift_the_cube():
     study = Study.make("lift", "robomimic-lift-10", "default", seed=70_000, n_episodes=3)
     results = study.run(workers=1)
@@ -157,16 +159,18 @@ def test_bad_actions_and_missing_libraries_are_said(lift_environment, monkeypatc
 )
 def test_odd_env_args_do_not_stop_the_reader(tmp_path, lift_environment, change):
     h5py: Any = import_module("h5py")
-    save_demos(demos_for(lift_environment, "robomimic-lift-10"), tmp_path / "lift.hdf5")
+    own = Path(__file__).parents[1] / "data" / "robomimic" / "lift.hdf5"
+    save_demos(demos_for(lift_environment, str(own)), tmp_path / "lift.hdf5")
     with h5py.File(tmp_path / "lift.hdf5", "a") as file:
         recorded = json.loads(file["data"].attrs["env_args"])
         file["data"].attrs["env_args"] = json.dumps({**recorded, **change})
     demos = load_demos(tmp_path / "lift.hdf5")
-    assert len(demos) == 10 and (demos.recorded_in is None) == (change.get("env_name") == "unknown")
+    assert len(demos) == 2 and (demos.recorded_in is None) == (change.get("env_name") == "unknown")
     if change.get("env_kwargs", {}) == {}:
-        assert len(lift_environment.read(str(tmp_path / "lift.hdf5"))) == 10
+        assert len(lift_environment.read(str(tmp_path / "lift.hdf5"))) == 2
 
 
+@pytest.mark.usefixtures("lift")
 def test_rotations_of_absolute_actions_are_not_mixed_up(tmp_path):
     save_demos(load_demos("robomimic-lift-10", actions="absolute_6d"), tmp_path / "six.hdf5")
     assert load_demos(tmp_path / "six.hdf5", actions="absolute_6d").action_layout.width == 10

@@ -1,6 +1,8 @@
 """Scripted demonstrations: experts succeed, and the file is robomimic's, however often it was interrupted."""
 
 import json
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -56,7 +58,7 @@ def test_an_interrupted_generation_goes_on_and_workers_change_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         generate("lift", 3, path, progress=stop)
     assert not path.exists()
-    with pytest.raises(ClosedFormError, match="a generation of 'lift' from seed 9 to go on with, found 'lift'"):
+    with pytest.raises(ClosedFormError, match="a generation of 'lift' from seed 9 to go on with, found"):
         generate("lift", 3, path, seed=9)
     generate("lift", 3, path)
     generate("lift", 3, tmp_path / "other.hdf5", workers=2)
@@ -112,8 +114,51 @@ def test_no_seed_is_left_out_by_several_workers(tmp_path):
 
 
 def test_places_that_cannot_be_written_are_said_at_once(tmp_path):
-    with pytest.raises(ClosedFormError, match="expected the name of a file, found a folder"):
+    with pytest.raises(ClosedFormError, match="expected the name of a file to write, found a folder"):
         generate("lift", 1, tmp_path)
     (tmp_path / "x.hdf5.partial").write_text("not HDF5")
     with pytest.raises(ClosedFormError, match=r"x\.hdf5\.partial: expected a generation to go on with.*remove it"):
         generate("lift", 1, tmp_path / "x.hdf5")
+
+
+def test_an_output_that_is_there_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("closedform.experts.generate.Robomimic", None)  # nothing is begun
+    (tmp_path / "x.hdf5").write_text("mine")
+    with pytest.raises(ClosedFormError, match=r"x\.hdf5: expected nothing there to be overwritten"):
+        generate("lift", 1, tmp_path / "x.hdf5")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.hdf5"]
+
+
+def test_a_full_disk_is_one_line_and_loses_no_episode(tmp_path):
+    """In a process of its own: HDF5 used to crash, and the limit is a process's."""
+    script = """
+import resource, sys
+from pathlib import Path
+from closedform.errors import SaveError
+from closedform.experts import generate
+from closedform.experts.record import Recorded
+import numpy as np
+
+def record(environment, seed):
+    values = np.random.default_rng(seed).normal(size=(2000, 3))
+    return Recorded(seed, {"object": values}, values, np.ones(2000, bool), values, "model")
+
+generate.record, generate.Robomimic = record, lambda task: None
+for limit, message in ((50_000, "seed_0"), (500_000, "x.hdf5: ")):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        generate.generate("lift", 4, Path("x.hdf5"))
+        raise AssertionError("there was room")
+    except SaveError as error:
+        assert message in str(error) and "File too large; nothing was changed" in str(error), error
+assert len(list(Path("x.hdf5.partial").glob("seed_*.hdf5"))) == 4 and not Path("x.hdf5").exists()
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+generate.record = None
+print(generate.generate("lift", 4, Path("x.hdf5")), [path.name for path in Path().iterdir()])
+"""
+    pytest.importorskip("resource")
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "4 ['x.hdf5']\n"), done.stderr
+    assert done.stderr == ""
+    with h5py.File(tmp_path / "x.hdf5") as file:
+        assert [file[f"data/demo_{i}"].attrs["seed"] for i in range(4)] == [0, 1, 2, 3]

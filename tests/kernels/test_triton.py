@@ -127,7 +127,12 @@ def test_a_second_try_looks_at_the_neighbors_that_matter_in_the_end(monkeypatch)
     chunks = torch.as_tensor(np.concatenate([together, far, eps[:4]]), dtype=torch.float32)
     log_weights = torch.cat([-torch.arange(10.0), torch.linspace(-40, -60, 20), torch.full((4,), -70.0)])[None]
     near = Neighbours(
-        torch.zeros((1, 1, 2), dtype=torch.int64), torch.zeros(1), chunks, size * torch.arange(34)[None], log_weights
+        torch.zeros((1, 1, 2), dtype=torch.int64),
+        torch.zeros(1),
+        chunks,
+        size * torch.arange(34)[None],
+        log_weights,
+        *(bound[None] for bound in chunks.aminmax(dim=0)),
     )
     monkeypatch.setattr(planner, "neighbours", lambda queries, everything=False: near)
     monkeypatch.setattr(triton_diffuse, "TILES", ((16, 64, True),))

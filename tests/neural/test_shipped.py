@@ -6,7 +6,7 @@ import pytest
 from closedform import load_demos, load_policy
 from closedform.cli import main
 from closedform.neural.policy import NeuralPolicy
-from closedform.policies.saving import SHIPPED
+from closedform.policies.folder import SHIPPED
 
 
 @pytest.mark.parametrize("name", SHIPPED)

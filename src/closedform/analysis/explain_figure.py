@@ -9,7 +9,7 @@ import numpy as np
 from closedform.analysis.explain import Explanation
 from closedform.demos.layout import Layout
 from closedform.evaluation.environment import Scene
-from closedform.figures import ACCENT, COLOURS, INK, QUIET, png, pyplot
+from closedform.figures import ACCENT, COLOURS, INK, QUIET, literal, png, pyplot
 
 MOST_SHOWN = 40  # demonstrated chunks in one picture
 MOST_LISTED = 8
@@ -21,7 +21,7 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
     plt = pyplot()
     n_levels = len(explanation.levels)
     figure = plt.figure(figsize=(14, 8 if n_levels else 4.6), layout="constrained")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    figure.suptitle(literal(title), x=0.01, ha="left", fontsize=12)
     grid = figure.add_gridspec(2 if n_levels else 1, 12, height_ratios=(1.25, 1) if n_levels else (1,))
     picture = scene.picture(explanation.observation) if scene else None
     extent = scene.extent if scene else None
@@ -116,7 +116,7 @@ def _draw_list(axis: Any, explanation: Explanation) -> None:
         *([f"holding: {plan.held}"] if plan.held else []),
         f"effective number: {plan.n_effective:.1f}",
     ]
-    axis.text(0, 0.97, "\n".join(lines), va="top", family="monospace", fontsize=9.5, transform=axis.transAxes)
+    axis.text(0, 0.97, literal("\n".join(lines)), va="top", family="monospace", fontsize=9.5, transform=axis.transAxes)
 
 
 def _draw_familiarity(axis: Any, explanation: Explanation) -> None:

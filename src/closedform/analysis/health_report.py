@@ -9,7 +9,8 @@ import numpy as np
 
 from closedform.analysis.health import EntryFacts, Health, Problem
 from closedform.demos.demos import Demos
-from closedform.figures import ACCENT, INK, PAGE_STYLE, PALE, QUIET, embedded, png, pyplot
+from closedform.figures import ACCENT, INK, PAGE_STYLE, PALE, QUIET, embedded, literal, png, pyplot
+from closedform.files import write_file
 
 
 def draw(health: Health, demos: Demos, path: Path) -> None:
@@ -36,7 +37,7 @@ def draw(health: Health, demos: Demos, path: Path) -> None:
 
     _draw_coverage(axes[1, 0], health, demos)
     _draw_jumps(axes[1, 1], health, demos)
-    path.write_bytes(png(figure))
+    write_file(path, png(figure))
 
 
 def _draw_coverage(axis, health: Health, demos: Demos) -> None:
@@ -49,7 +50,7 @@ def _draw_coverage(axis, health: Health, demos: Demos) -> None:
         ),
         (0, min(1, demos.observation_layout.width - 1)),
     )
-    names = [demos.observation_layout.describe(column) for column in columns]
+    names = [literal(demos.observation_layout.describe(column)) for column in columns]
     everything = demos.all_observations()
     shown = everything[:: max(1, len(everything) // 20_000)]
     axis.scatter(shown[:, columns[0]], shown[:, columns[1]], s=1, color=PALE, rasterized=True)
@@ -75,7 +76,9 @@ def _draw_jumps(axis, health: Health, demos: Demos) -> None:
     if jump is None or jump.episode is None or jump.step is None:
         facts = health.observations
         axis.barh(range(len(facts)), [fact.std for fact in facts], color=QUIET)
-        axis.set_yticks(range(len(facts)), [fact.name.removeprefix("observation ") for fact in facts], fontsize=8)
+        axis.set_yticks(
+            range(len(facts)), [literal(fact.name.removeprefix("observation ")) for fact in facts], fontsize=8
+        )
         axis.set(title="Standard deviation of each number", xlabel="its own units")
         axis.invert_yaxis()
         return
@@ -87,7 +90,7 @@ def _draw_jumps(axis, health: Health, demos: Demos) -> None:
     axis.set(
         title=f"{jump.kind.capitalize()} in episode {jump.episode}, step {jump.step}",
         xlabel="step",
-        ylabel=demos.observation_layout.describe(column),
+        ylabel=literal(demos.observation_layout.describe(column)),
     )
 
 
@@ -108,7 +111,7 @@ each, median {np.median(health.lengths):g}.{predicted}</p>
 <h2>Numbers</h2>{_entry_table([*health.observations, *health.actions])}
 </html>
 """
-    path.write_text(page, encoding="utf-8")
+    write_file(path, page)
 
 
 def _problem_table(problems: list[Problem]) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tyro
 
 from closedform import ClosedFormError, __version__
+from closedform.cli import streams
 from closedform.cli.data import Convert, Data, Generate, Inspect
 from closedform.cli.evaluation import Compare, Eval, Report
 from closedform.cli.neural import Edit, Train
@@ -43,36 +43,47 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments == ["--version"]:
         print(f"closedform {__version__}")
         return
+    about = {"prog": "closedform", "description": f"Training-free imitation learning, version {__version__}."}
+    run(lambda: tyro.extras.subcommand_cli_from_dict(COMMANDS, args=arguments, **about))
+
+
+def run(parse: Callable[[], Any]) -> None:
+    """Parses a command and runs it; a mistake is one line on the error stream and exit status 2."""
+    streams.prepare()
+    try:
+        try:
+            _run(parse)
+        except SystemExit as stop:
+            if not stop.code:  # help was asked for
+                streams.finish()
+            raise
+        streams.finish()
+    except ClosedFormError as error:
+        _fail(str(error))
+    except BrokenPipeError:  # the reader went away, which is its right
+        streams.discard(sys.stdout)
+        sys.exit(128 + 13)  # as a program that a broken pipe ends
+    except OSError as error:
+        _fail(f"expected to be able to read and write, found {error}")
+    except MemoryError as error:
+        _fail(f"expected enough memory, found too little: {error}")
+    except KeyboardInterrupt:
+        streams.complain("interrupted")
+        sys.exit(130)
+
+
+def _run(parse: Callable[[], Any]) -> None:
     errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(errors):
-            command = tyro.extras.subcommand_cli_from_dict(
-                COMMANDS,
-                prog="closedform",
-                description=f"Training-free imitation learning, version {__version__}.",
-                args=arguments,
-            )
+        with contextlib.redirect_stderr(errors), streams.bearable_width():
+            command = parse()
     except SystemExit as stop:
         if stop.code:
             _fail(_one_line(errors.getvalue()))
         raise
-    run_command(command)
-
-
-def run_command(command: Any) -> None:
-    """Runs a parsed command; a mistake is one line on the error stream and exit status 2."""
-    warnings.showwarning = _say_once()
-    try:
+    with warnings.catch_warnings():
+        warnings.showwarning = _say_once()
         command.run()
-    except ClosedFormError as error:
-        _fail(str(error))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader went away; Python would complain
-    except OSError as error:
-        _fail(f"expected to be able to read and write, found {error}")
-    except KeyboardInterrupt:
-        print("closedform: interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
 def _say_once() -> Callable[..., None]:
@@ -81,14 +92,16 @@ def _say_once() -> Callable[..., None]:
 
     def say(message: Warning | str, *_: object, **__: object) -> None:
         if str(message) not in said:
-            print(f"closedform: {message}", file=sys.stderr)
+            streams.complain(str(message))
         said.add(str(message))
 
     return say
 
 
-def _fail(message: str) -> None:
-    print(f"closedform: {message}", file=sys.stderr)
+def _fail(message: str) -> NoReturn:
+    streams.complain(message)
+    with contextlib.suppress(OSError, ClosedFormError):  # of two mistakes the first is said
+        streams.finish()
     sys.exit(2)
 
 

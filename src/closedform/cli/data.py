@@ -9,14 +9,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from tqdm import tqdm
 from tyro.conf import Positional, arg
 
 from closedform import Demos, Layout, load_demos, save_demos
-from closedform.errors import ConfigError
+from closedform.demos.load import MOST_EPISODES
+from closedform.errors import ClosedFormError, ConfigError
+from closedform.figures import pyplot
+from closedform.files import check_writable
+
+if TYPE_CHECKING:
+    from closedform.demos.catalogue import Dataset
 
 Output = Annotated[Path, arg(aliases=["-o"])]
 
@@ -91,6 +97,11 @@ class Inspect(Reading):
         """Examines the demonstrations, prints what was found and writes the report."""
         from closedform.analysis.health import examine
 
+        name = Path(self.demos).name or "demonstrations"
+        folder = self.output or Path(f"{name}-report")
+        if self.output or not self.json:
+            pyplot()  # what is missing is better said now
+            check_writable(folder / "report.html")
         demos = self.read(self.demos, finite=False)
         with progress_bar() as say:
             health = examine(demos, progress=say)
@@ -103,9 +114,6 @@ class Inspect(Reading):
             _print_skipped(demos)
         from closedform.analysis.health_report import draw, write_page
 
-        name = Path(self.demos).name
-        folder = self.output or Path(f"{name}-report")
-        folder.mkdir(parents=True, exist_ok=True)
         draw(health, demos, folder / "report.png")
         write_page(health, name, folder / "report.png", folder / "report.html")
         print(f"report: {folder / 'report.html'}", file=sys.stderr if self.json else sys.stdout)
@@ -146,44 +154,89 @@ class Generate:
 
 @dataclass(frozen=True)
 class Data:
-    """Public datasets: `list` them, `get` one, or print the `path` of one that is there."""
+    """Public datasets: `list` them, `get` one, print the `path` of one that is there; `verify` any demonstrations."""
 
-    action: Positional[Literal["list", "get", "path"]]
+    action: Positional[Literal["list", "get", "path", "verify"]]
     """What to do."""
     name: Positional[str] = ""
-    """Which dataset."""
+    """Which dataset; for `verify` also a path."""
+    trust: bool = False
+    """Download files whose checksum is not known, and believe what arrives the first time."""
     json: bool = False
     """Print JSON, for machines."""
 
     def run(self) -> None:
-        """Lists, downloads or finds datasets."""
-        from closedform.demos.catalogue import CATALOGUE, cached_path, dataset_path, find_dataset
-        from closedform.demos.download import get_dataset
-
+        """Lists, downloads, finds or verifies datasets."""
         if self.action == "list":
-            rows = [
-                {
-                    "name": dataset.name,
-                    "path": str(cached_path(dataset) or ""),
-                    "licence": dataset.licence,
-                    "reader": dataset.reader,
-                    "description": dataset.description,
-                    "urls": [file.url for file in dataset.files],
-                    "sha256": [file.sha256 for file in dataset.files],
-                    "bytes": [file.size for file in dataset.files],
-                }
-                for dataset in CATALOGUE.values()
-            ]
-            if self.json:
-                print(json.dumps(rows, indent=2))
-                return
-            for row in rows:
-                print(f"{row['name']:22}{'here ' if row['path'] else '     '}{row['licence']:5}{row['description']}")
+            self._list()
             return
         if not self.name:
             raise ConfigError(f"closedform data {self.action}: expected the name of a dataset, found none")
-        path = get_dataset(find_dataset(self.name)) if self.action == "get" else dataset_path(self.name)
+        if self.action == "verify":
+            self._verify()
+            return
+        from closedform.demos.catalogue import dataset_path, find_dataset
+        from closedform.demos.download import get_dataset
+
+        if self.action == "get":
+            dataset = find_dataset(self.name)
+            path = get_dataset(dataset, trust=self.trust or _trusted(dataset))
+        else:
+            path = dataset_path(self.name)
         print(json.dumps({"name": self.name, "path": str(path)}) if self.json else path)
+
+    def _list(self) -> None:
+        from closedform.demos.catalogue import CATALOGUE, cached_path
+
+        rows = [
+            {
+                "name": dataset.name,
+                "path": str(cached_path(dataset) or ""),
+                "licence": dataset.licence,
+                "reader": dataset.reader,
+                "description": dataset.description,
+                "urls": [file.url for file in dataset.files],
+                "sha256": [file.sha256 for file in dataset.files],
+                "bytes": [file.size for file in dataset.files],
+            }
+            for dataset in CATALOGUE.values()
+        ]
+        if self.json:
+            print(json.dumps(rows, indent=2))
+            return
+        for row in rows:
+            print(f"{row['name']:22}{'here ' if row['path'] else '     '}{row['licence']:5}{row['description']}")
+
+    def _verify(self) -> None:
+        from closedform.demos.verify import verify_demos
+
+        try:
+            found = verify_demos(self.name)
+        except ClosedFormError as error:
+            if self.json:
+                print(json.dumps({"ok": False, "problem": str(error)}, indent=2))
+            raise
+        if self.json:
+            print(json.dumps({"ok": True, **found.to_json()}, indent=2))
+            return
+        print(f"{found.path}: {found.format}, {found.n_episodes} episodes, {found.n_steps} steps, all of them readable")
+        for what in found.verified:
+            print(f"verified: {what}")
+        for what in found.unverified:
+            print(f"not verified: {what}")
+
+
+def _trusted(dataset: Dataset) -> bool:
+    """Asks whether to download files whose checksum is not known; nobody to ask is no."""
+    from closedform.demos.catalogue import cached_path
+    from closedform.demos.download import doubts
+
+    if cached_path(dataset) is not None or not (unknown := doubts(dataset)) or not sys.stdin.isatty():
+        return False
+    for doubt in unknown:
+        print(f"closedform: {doubt}", file=sys.stderr)
+    print("closedform: download and believe what arrives? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 @contextmanager
@@ -220,13 +273,17 @@ def _print_skipped(demos: Demos) -> None:
 
 
 def _numbers(text: str | None) -> list[int] | None:
-    """Reads `0:10,15` as numbers."""
+    """Reads `0:10,15` as numbers; ranges are counted before they are written out."""
     if text is None:
         return None
-    numbers: list[int] = []
+    ranges: list[range] = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?::(\d+))?\s*", part)
+        match = re.fullmatch(r"\s*([0-9]{1,15})(?::([0-9]{1,15}))?\s*", part)
         if not match:
-            raise ConfigError(f"episodes: expected numbers and ranges such as 0:10,15, found {text!r}")
-        numbers += range(int(match[1]), int(match[2])) if match[2] else [int(match[1])]
-    return numbers
+            raise ConfigError(f"episodes: expected numbers and ranges such as 0:10,15, found {text[:100]!r}")
+        first = int(match[1])
+        ranges.append(range(first, int(match[2]) if match[2] else first + 1))
+    count = sum(map(len, ranges))
+    if count > MOST_EPISODES:
+        raise ConfigError(f"episodes: expected at most {MOST_EPISODES} numbers, found {count} in {text[:100]!r}")
+    return [number for numbers in ranges for number in numbers]

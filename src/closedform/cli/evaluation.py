@@ -14,6 +14,7 @@ from closedform.cli.data import progress_bar
 from closedform.cli.policy import Choosing, Output
 from closedform.errors import ConfigError
 from closedform.evaluation.results import compare, read_results
+from closedform.files import check_writable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +43,14 @@ class Eval(Choosing):
         """Evaluates, prints the figures and writes what was asked for."""
         from closedform.evaluation.environment import make_environment
         from closedform.evaluation.study import Study
+        from closedform.evaluation.video import film, require_av
+        from closedform.evaluation.workers import check_workers
 
         if self.video < 0:
             raise ConfigError(f"video: expected 0 or more, found {self.video}")
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"workers: expected at least 1, found {self.workers}")
+        check_workers(self.workers)
+        if self.json:
+            check_writable(self.json)
         study = Study.make(
             self.env,
             self.demos,
@@ -57,6 +61,7 @@ class Eval(Choosing):
             device=self.device,
         )
         if self.video:  # better now than after an hour
+            require_av()
             environment = make_environment(self.env)
             environment.reset(self.seed)
             environment.render()
@@ -65,8 +70,6 @@ class Eval(Choosing):
         if self.json:
             print(f"results: {self.json}")
         if self.video:
-            from closedform.evaluation.video import film
-
             folder = self.json.with_name(f"{self.json.stem}-videos") if self.json else Path("videos")
             for path in film(study, results["episodes"], self.video, folder):
                 print(f"video: {path}")
@@ -114,6 +117,8 @@ class Report:
     """Files that `eval --json` wrote."""
     output: Output = Path("report.html")
     """The page."""
+    env: str | None = None
+    """The environment, where it is package.module:function: code that only a results file names is not run."""
 
     def run(self) -> None:
         """Writes the page."""
@@ -124,8 +129,11 @@ class Report:
         all_results = {path.stem: read_results(path) for path in self.results}
         if len(all_results) < len(self.results):
             raise ConfigError("expected results files of different names, found the same name twice")
+        named = sorted({results["env"] for results in all_results.values()})
+        if self.env is not None and self.env not in named:
+            raise ConfigError(f"env: expected that of a results file, {' or '.join(named)}, found {self.env!r}")
         with progress_bar() as say:
-            write_report(all_results, self.output, progress=say)
+            write_report(all_results, self.output, env=self.env, progress=say)
         print(f"report: {self.output}")
 
 

@@ -46,16 +46,17 @@ class Train(Reading):
 
     def run(self) -> None:
         """Trains, with checkpoints."""
-        from closedform.evaluation.environment import check_fit, make_environment
+        from closedform.device import choose_device
+        from closedform.evaluation.environment import check_fit, check_seed, make_environment
         from closedform.neural.config import NeuralConfig, TrainingConfig
         from closedform.neural.data import training_data
-        from closedform.neural.device import choose_device
         from closedform.neural.policy import NeuralPolicy
         from closedform.neural.training import Trainer
 
-        for name in ("steps", "save_every", "eval_every", "eval_episodes"):
+        for name in ("steps", "save_every", "eval_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
+        check_seed(0, self.eval_episodes)
         device = choose_device(self.device)
         NeuralPolicy.check_folder(self.output)
         network = NeuralConfig()

@@ -13,6 +13,8 @@ from tyro.conf import Positional, UseAppendAction
 from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy
 from closedform.cli.data import Output, Reading, progress_bar
 from closedform.errors import ConfigError
+from closedform.figures import pyplot
+from closedform.files import check_writable, write_file
 from closedform.policies.choice import make_policy, write_config
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.saving import verify
@@ -113,6 +115,7 @@ class Tune(Reading):
         """Tries configurations, prints what changed and writes the file."""
         from closedform.analysis.tune import GRID, tune
 
+        check_writable(self.output)
         demos = self.read(self.demos)
         with progress_bar() as say:
             tuning = tune(demos, ClosedFormConfig.preset(self.preset), progress=say)
@@ -157,6 +160,8 @@ class Explain(Choosing):
         from closedform.evaluation.study import demos_for
 
         check_seed(self.seed)
+        check_writable(self.output)
+        pyplot()  # better now than when there is something to draw
         if self.step < 0:
             raise ConfigError(f"step: expected 0 or more, found {self.step}")
         if not self.observation and self.env is None:
@@ -186,8 +191,7 @@ class Explain(Choosing):
             title = f"{self.env}, seed {self.seed}, step {explanation.step}"
         scene = environment if isinstance(environment, Scene) else None
         picture = draw_explanation(explanation, policy.action_layout, scene, title)
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        self.output.write_bytes(picture)
+        write_file(self.output, picture)
         facts = explanation.to_json()
         if self.json:
             print(json.dumps(facts, indent=2))
@@ -217,7 +221,7 @@ class Info:
     def run(self) -> None:
         """Prints the policy's class, demonstrations, layouts and parameters, if all of it is as it was saved."""
         policy = load_policy(self.folder)
-        verify(self.folder)
+        checked = verify(self.folder)
         made_of = _made_of(policy)
         recall = policy.index_recall if isinstance(policy, DemonstrationPolicy) else None
         parts = {name: _made_of(part) for name, part in getattr(policy, "demonstrations", {}).items()}
@@ -229,11 +233,13 @@ class Info:
             "observation_layout": policy.observation_layout.to_json(),
             "action_layout": policy.action_layout.to_json(),
             "parameters": asdict(policy.config),
+            "checked": checked,
         }
         if self.json:
             print(json.dumps(facts, indent=2))
             return
         print(f"{facts['policy']} of {_counts(made_of)}")
+        print(f"checked: {checked}")
         if recall:
             print(f"index: faiss, recall {recall.weighty:.3f} of the neighbours that carry weight")
         for name, counts in parts.items():

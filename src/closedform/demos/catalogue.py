@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from closedform.demos.layout import Layout
-from closedform.errors import LoadError
+from closedform.errors import ConfigError, LoadError
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,12 @@ CATALOGUE = {dataset.name: dataset for dataset in _DATASETS}
 def cache_folder() -> Path:
     """The folder of downloaded datasets: `CLOSEDFORM_DATA`, or `closedform` in the user's cache folder."""
     chosen = os.environ.get("CLOSEDFORM_DATA")
-    if chosen:
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "closedform"
+    try:
+        if chosen:
+            return Path(chosen).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "closedform"
+    except RuntimeError as error:  # nobody's home
+        raise ConfigError(f"CLOSEDFORM_DATA: expected the path of a folder, found {chosen!r}: {error}") from error
 
 
 def find_dataset(name: str) -> Dataset:

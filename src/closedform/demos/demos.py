@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from reprlib import repr as brief
 from typing import Any, overload
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from closedform.demos.episode import Episode
 from closedform.demos.layout import Layout
 from closedform.errors import DataError
+
+RATES = (1e-6, 1e6)  # steps a second
 
 
 class Demos(Sequence[Episode]):
@@ -25,6 +28,9 @@ class Demos(Sequence[Episode]):
         recorded_in: what the file says about the environment of its recording, robomimic's `env_args`.
         finite: whether to refuse numbers that are not finite and rotations that are none; a report on a dataset wants
             to see them.
+
+    Attributes:
+        verified: how many episodes a reader compared with a checksum.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class Demos(Sequence[Episode]):
         if not isinstance(episodes, Iterable):
             raise DataError(f"expected episodes, found {episodes!r}")
         self.rate, self.skipped, self.recorded_in = rate, tuple(skipped), recorded_in
+        self.verified = 0
         self.episodes = tuple(as_episode(episode, index) for index, episode in enumerate(episodes))
         if not self.episodes:
             raise DataError("expected at least one episode, found none")
@@ -56,6 +63,15 @@ class Demos(Sequence[Episode]):
         for index, episode in enumerate(self.episodes):
             check = check_episode if finite else check_widths
             check(episode, index, self.observation_layout, self.action_layout)
+
+    @property
+    def rate(self) -> float | None:
+        """Steps a second; None if it is not known."""
+        return self._rate
+
+    @rate.setter
+    def rate(self, value: float | None) -> None:
+        self._rate = valid_rate(value)
 
     @property
     def n_steps(self) -> int:
@@ -120,6 +136,18 @@ class Demos(Sequence[Episode]):
         return f"Demos({len(self)} episodes, {self.n_steps} steps)"
 
 
+def valid_rate(rate: Any) -> float | None:
+    """A rate in steps a second, or None if it is not known; anything else is refused."""
+    if rate is None:
+        return None
+    if isinstance(rate, bool) or not isinstance(rate, int | float | np.integer | np.floating):
+        raise DataError(f"rate: expected a number of steps a second, found {brief(rate)}")
+    if not RATES[0] <= rate <= RATES[1]:  # NaN is not either
+        found = f"{float(rate):g}" if abs(rate) < 1e300 or rate != rate else "a number too large"
+        raise DataError(f"rate: expected steps a second between {RATES[0]:g} and {RATES[1]:g}, found {found}")
+    return rate if isinstance(rate, int | float) else float(rate)
+
+
 def as_episode(value: Episode | tuple[Any, Any] | Mapping[str, Any], index: int) -> Episode:
     """Makes an episode of a pair `(observations, actions)`; says which one if it cannot."""
     if isinstance(value, Episode):
@@ -167,11 +195,13 @@ def check_rotations(array: np.ndarray, layout: Layout, where: str) -> None:
     """Refuses quaternions and rotation-6D numbers that are not rotations."""
     for entry, columns in layout.slices():
         if entry.kind in ("quaternion", "quaternion_wxyz"):
-            norms = np.linalg.norm(array[:, columns], axis=1)[:, None]
+            vectors = array[:, None, columns]
         elif entry.kind in ("rotation6d", "rotation6d_rows"):
-            norms = np.linalg.norm(array[:, columns].reshape(-1, 2, 3), axis=2)
+            vectors = array[:, columns].reshape(-1, 2, 3)
         else:
             continue
+        with np.errstate(over="ignore"):  # what is endless is not of unit length either
+            norms = np.linalg.norm(vectors, axis=2)
         bad = np.argwhere(np.abs(norms - 1) > 0.05)
         if len(bad):
             step = int(bad[0, 0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
 import http.client
 import os
@@ -27,7 +26,8 @@ except ImportError:  # Windows, where two downloads of one file at once are not 
     fcntl = None
 
 from closedform.demos.catalogue import Dataset, RemoteFile, cache_folder, cached_path
-from closedform.errors import LoadError
+from closedform.demos.manifest import read_manifest, sha256_of, write_manifest
+from closedform.errors import ClosedFormError, LoadError
 
 BLOCK = 1 << 18
 TIMEOUT = 30.0  # seconds without a byte
@@ -35,18 +35,52 @@ ATTEMPTS = 5
 LARGEST = 64 << 30  # bytes that an archive may unpack to
 
 
-def get_dataset(dataset: Dataset, *, progress: bool = True) -> Path:
-    """Brings a dataset into the cache, unless it is there, and returns where it lies."""
+def doubts(dataset: Dataset) -> list[str]:
+    """Why a download of a dataset could not be told from a forgery; empty where its checksums are known."""
+    found = []
+    for file in dataset.files:
+        target = cache_folder() / file.path
+        if file.sha256 is None and not target.exists() and read_manifest(target) is None:
+            plain = "; it comes over plain http, which anybody on the way can change" if _is_plain(file.url) else ""
+            found.append(f"{file.url}: no checksum is known{plain}")
+    return found
+
+
+def _is_plain(url: str) -> bool:
+    return url.startswith("http://")
+
+
+def get_dataset(dataset: Dataset, *, progress: bool = True, trust: bool = False) -> Path:
+    """Brings a dataset into the cache, unless it is there, and returns where it lies.
+
+    The sha256 of everything that is downloaded is written beside it, as `NAME.sha256`. A later download of the same
+    file has to be the same, and `closedform data verify` compares with it.
+
+    Args:
+        dataset: which one.
+        progress: whether to show a progress bar.
+        trust: whether to download files whose sha256 is not known, and which are therefore believed the first time.
+    """
     found = cached_path(dataset)
     if found is not None:
         return found
+    unknown = doubts(dataset)
+    if unknown and not trust:
+        raise LoadError(
+            f"{dataset.name}: expected files whose sha256 is known, found {' and '.join(unknown)}; if you trust where "
+            "they come from, say so (--trust, or trust=True): what arrives first is then what later downloads are "
+            "compared with"
+        )
     for file in dataset.files:
         target = cache_folder() / file.path
         if not target.exists():
             url, sha256 = _resolve(file)
-            download(url, target, sha256=sha256, size=file.size, progress=progress)
+            seen = (read_manifest(target) or {}).get(target.name)
+            download(url, target, sha256=sha256 or seen, size=file.size, progress=progress)
+            write_manifest(target)
         if file.member is not None:
-            unpack(target, target.parent, member=file.member)
+            for entry in unpack(target, target.parent, member=file.member):
+                write_manifest(entry)
             target.unlink()
     found = cached_path(dataset)
     if found is None:
@@ -110,6 +144,10 @@ def download(
             try:
                 _fetch(url, part, size, timeout, progress)
                 break
+            except ClosedFormError:
+                part.unlink(missing_ok=True)
+                _tag(part).unlink(missing_ok=True)
+                raise
             except urllib.error.HTTPError as error:
                 if error.code == 416:  # what is there is not a beginning of what the server has
                     part.unlink(missing_ok=True)
@@ -154,6 +192,8 @@ def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: boo
         request.add_header("Range", f"bytes={begun}-")
         request.add_header("If-Range", tag.read_text())
     with urllib.request.urlopen(request, timeout=timeout) as answer:
+        if _is_plain(answer.url) and not _is_plain(url):
+            raise LoadError(f"{url}: expected to stay with https, found that it leads to {answer.url}")
         continued = answer.status == 206 and _starts_at(answer.headers.get("Content-Range"), begun)
         if not continued:
             begun = 0
@@ -167,6 +207,11 @@ def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: boo
         bar = tqdm(total=total, initial=begun, unit="B", unit_scale=True, desc=part.stem, disable=not progress)
         with bar, part.open("ab" if continued else "wb") as file:
             while block := answer.read(BLOCK):
+                if file.tell() + len(block) > (LARGEST if size is None else size):
+                    raise LoadError(
+                        f"{url}: expected {'at most ' + str(LARGEST) if size is None else size} bytes, found more; the "
+                        "download was thrown away"
+                    )
                 file.write(block)
                 bar.update(len(block))
             file.flush()
@@ -191,19 +236,16 @@ def _verify(url: str, part: Path, sha256: str | None, size: int | None) -> None:
         part.unlink()
         raise LoadError(f"{url}: expected {size} bytes, found {found}; the download was thrown away")
     if sha256 is not None:
-        digest = hashlib.sha256()
-        with part.open("rb") as file:
-            while block := file.read(BLOCK):
-                digest.update(block)
-        if digest.hexdigest() != sha256:
+        digest = sha256_of(part)
+        if digest != sha256:
             part.unlink()
-            raise LoadError(
-                f"{url}: expected sha256 {sha256}, found {digest.hexdigest()}; the download was thrown away"
-            )
+            raise LoadError(f"{url}: expected sha256 {sha256}, found {digest}; the download was thrown away")
 
 
-def unpack(archive: Path, folder: Path, *, member: str = "", largest: int = LARGEST) -> None:
+def unpack(archive: Path, folder: Path, *, member: str = "", largest: int = LARGEST) -> list[Path]:
     """Unpacks a zip or tar file into a folder: regular files only, none outside of it, bounded in size.
+
+    Returns what then lies in the folder.
 
     Args:
         archive: the file.
@@ -236,6 +278,7 @@ def unpack(archive: Path, folder: Path, *, member: str = "", largest: int = LARG
             if target.is_dir():
                 shutil.rmtree(target)
             entry.replace(target)
+        return [folder / entry.name for entry in entries]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -68,7 +68,7 @@ class Encoding:
         return max(sizes) if sizes else None
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """Encodes rows. (..., layout.width) -> (..., width), float64."""
+        """Encodes rows. (..., layout.width) -> (..., width), float64; not finite where a rotation is endless."""
         values = np.asarray(values, np.float64)
         if self.is_plain:
             return values
@@ -114,7 +114,8 @@ def _encode(entry: Entry, values: np.ndarray, spatial: bool) -> np.ndarray:
         case "rotation6d_rows":
             return _transposed(values)
         case "axis_angle":
-            return two_columns(matrix_of_axis_angle(values))
+            with np.errstate(over="ignore", invalid="ignore"):  # which shows as numbers that are not finite
+                return two_columns(matrix_of_axis_angle(values))
         case _:
             return values
 

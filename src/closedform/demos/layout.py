@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from reprlib import repr as brief
 from typing import Any, Literal, get_args
 
 from closedform.errors import ConfigError
@@ -31,6 +33,7 @@ SIZES: dict[str, tuple[int, ...]] = {
     "rotation6d_rows": (6,),
     "axis_angle": (3,),
 }
+LARGEST = 100_000_000  # numbers in an entry
 SPATIAL_ROTATIONS = ("quaternion", "quaternion_wxyz", "rotation6d", "rotation6d_rows", "axis_angle")
 ROTATIONS = ("angle", *SPATIAL_ROTATIONS)
 
@@ -55,12 +58,14 @@ class Entry:
 
     def __post_init__(self):
         if not isinstance(self.size, int) or isinstance(self.size, bool):
-            raise ConfigError(f"a layout entry's size is a whole number, found {self.size!r}")
+            raise ConfigError(f"a layout entry's size is a whole number, found {brief(self.size)}")
+        if abs(self.size) > LARGEST:
+            raise ConfigError(f"a layout entry has at most {LARGEST} numbers, found more")
         if not (self.body is None or isinstance(self.body, str)):
-            raise ConfigError(f"a layout entry's body is a name or None, found {self.body!r}")
+            raise ConfigError(f"a layout entry's body is a name or None, found {brief(self.body)}")
         if self.kind not in get_args(Kind):
             raise ConfigError(
-                f"layout entry of unknown kind {self.kind!r}: expected one of {', '.join(get_args(Kind))}"
+                f"layout entry of unknown kind {brief(self.kind)}: expected one of {', '.join(get_args(Kind))}"
             )
         sizes = SIZES.get(self.kind)
         if sizes is not None and self.size not in sizes:
@@ -69,7 +74,7 @@ class Entry:
         if self.size < 1:
             raise ConfigError(f"a layout entry has at least one number, found size {self.size}")
         if self.body == "world" or (self.body is not None and (not self.body or "." in self.body)):
-            raise ConfigError(f"a body's name is not empty, not 'world' and has no '.', found {self.body!r}")
+            raise ConfigError(f"a body's name is not empty, not 'world' and has no '.', found {brief(self.body)}")
 
 
 @dataclass(frozen=True)
@@ -86,19 +91,21 @@ class Layout:
 
     def __post_init__(self):
         if not self.entries or not all(isinstance(entry, Entry) for entry in self.entries):
-            raise ConfigError(f"expected a layout of at least one Entry, found {self.entries!r}; see Layout.of")
-        for body in self.bodies:
-            kinds = [entry.kind for entry in self.entries if entry.body == body]
-            rotations = [kind for kind in kinds if kind in ROTATIONS]
-            if kinds.count("position") > 1 or len(rotations) > 1:
+            raise ConfigError(f"expected a layout of at least one Entry, found {brief(self.entries)}; see Layout.of")
+        of_body: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            if entry.body is not None:
+                of_body.setdefault(entry.body, []).append(entry)
+        for body, entries in of_body.items():
+            positions = [entry for entry in entries if entry.kind == "position"]
+            rotations = [entry.kind for entry in entries if entry.kind in ROTATIONS]
+            if len(positions) > 1 or len(rotations) > 1:
                 raise ConfigError(f"body {body!r} has more than one position or more than one rotation in a layout")
-            if "position" in kinds and rotations:
-                size = next(e.size for e in self.entries if e.body == body and e.kind == "position")
-                if size == 2 and rotations[0] != "angle":
-                    raise ConfigError(
-                        f"body {body!r} has a position of 2 numbers and a rotation of kind {rotations[0]!r}: "
-                        "a planar position goes with an angle"
-                    )
+            if positions and rotations and positions[0].size == 2 and rotations[0] != "angle":
+                raise ConfigError(
+                    f"body {body!r} has a position of 2 numbers and a rotation of kind {rotations[0]!r}: "
+                    "a planar position goes with an angle"
+                )
 
     @classmethod
     def of(cls, *entries: tuple[str | None, Kind] | tuple[str | None, Kind, int]) -> Layout:
@@ -106,7 +113,7 @@ class Layout:
         built = []
         for entry in entries:
             if not isinstance(entry, tuple | list) or len(entry) not in (2, 3) or not isinstance(entry[1], str):
-                raise ConfigError(f"expected a layout entry (body, kind) or (body, kind, size), found {entry!r}")
+                raise ConfigError(f"expected a layout entry (body, kind) or (body, kind, size), found {brief(entry)}")
             size = entry[2] if len(entry) == 3 else SIZES.get(entry[1], (1,))[0]
             built.append(Entry(kind=entry[1], size=size, body=entry[0]))
         return cls(tuple(built))
@@ -117,8 +124,10 @@ class Layout:
         entries: list[Any] = []
         for part in text.split(","):
             words = part.split()
-            if len(words) not in (2, 3) or (len(words) == 3 and not words[2].isdigit()):
-                raise ConfigError(f"expected a layout entry 'body kind' or 'body kind size', found {part.strip()!r}")
+            if len(words) not in (2, 3) or (len(words) == 3 and not re.fullmatch("[0-9]{1,9}", words[2])):
+                raise ConfigError(
+                    f"expected a layout entry 'body kind' or 'body kind size', found {part.strip()[:100]!r}"
+                )
             body = None if words[0] == "-" else words[0]
             entries.append((body, words[1], int(words[2])) if len(words) == 3 else (body, words[1]))
         return cls.of(*entries)
@@ -168,5 +177,10 @@ class Layout:
 
     @classmethod
     def from_json(cls, entries: list[dict[str, Any]]) -> Layout:
-        """The inverse of `to_json`."""
-        return cls(tuple(Entry(**entry) for entry in entries))
+        """The inverse of `to_json`; anything else is refused."""
+        if not isinstance(entries, list | tuple):
+            raise ConfigError(f"expected a list of layout entries, found {type(entries).__name__}")
+        try:
+            return cls(tuple(Entry(**entry) for entry in entries))
+        except TypeError as error:
+            raise ConfigError(f"expected layout entries with kind, size and body, found {error}") from error

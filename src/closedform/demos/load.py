@@ -11,7 +11,7 @@ from typing import Any
 from closedform.demos.catalogue import CATALOGUE, dataset_path
 from closedform.demos.demos import Demos
 from closedform.demos.formats import arrays, folder, lerobot, minari, replay_buffer, robomimic
-from closedform.demos.formats.common import ReadOptions
+from closedform.demos.formats.common import ReadOptions, select
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError
 
@@ -22,6 +22,7 @@ WRITERS: dict[str, ModuleType] = {
     "robomimic": robomimic,
     "lerobot": lerobot,
 }
+MOST_EPISODES = 1_000_000  # that can be asked for
 HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
@@ -50,6 +51,8 @@ def load_demos(
         observation_layout, action_layout: what the numbers are, where it is not known or is to be overruled.
         finite: whether to refuse numbers that are not finite; a report on a dataset wants to see them.
     """
+    if episodes is not None and len(episodes) > MOST_EPISODES:
+        raise ConfigError(f"episodes: expected at most {MOST_EPISODES} numbers, found {len(episodes)}")
     options = ReadOptions(
         observation_keys=tuple(observation_keys) if observation_keys is not None else None,
         action_key=action_key,
@@ -61,10 +64,11 @@ def load_demos(
         finite=finite,
     )
     if not isinstance(source, str | Path):
-        demos = Demos(source, observation_layout, action_layout, finite=finite)
-        return demos if episodes is None else Demos([demos[e] for e in episodes], observation_layout, action_layout)
+        if not options.default_keys or mask is not None:
+            raise ConfigError("keys, masks and absolute actions are for files, found a list of arrays")
+        return _read_list(source, options)
     path, dataset = Path(source), CATALOGUE.get(str(source))
-    if dataset is None or path.exists():
+    if dataset is None or _exists(path):
         return find_reader(path).read(path, options)
     path = dataset_path(dataset.name)
     if options.observation_layout is None and observation_keys is None:
@@ -76,9 +80,36 @@ def load_demos(
     return demos
 
 
+def _read_list(source: Sequence[Any], options: ReadOptions) -> Demos:
+    """Demonstrations in memory, all of them or those that were asked for."""
+    layouts = options.observation_layout, options.action_layout
+    demos = source if isinstance(source, Demos) else Demos(source, *layouts, finite=options.finite)
+    if options.episodes is None and demos is not source:
+        return demos
+    chosen = select(Path("demonstrations"), options.episodes, len(demos))
+    return Demos(
+        [demos[e] for e in chosen],
+        options.observation_layout or demos.observation_layout,
+        options.action_layout or demos.action_layout,
+        demos.rate,
+        [demos.tasks[e] for e in chosen] if demos.tasks else None,
+        demos.skipped,
+        demos.recorded_in,
+        finite=options.finite,
+    )
+
+
+def _exists(path: Path) -> bool:
+    """Whether something lies at a path; what cannot be a path, such as a name too long, does not."""
+    try:
+        return path.exists()
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{str(path)[:200]!r}: expected a path that can be looked at, found {error}") from error
+
+
 def find_reader(path: Path) -> ModuleType:
     """The module that reads what lies at a path."""
-    if not path.exists():
+    if not _exists(path):
         known = ", ".join(CATALOGUE)
         raise LoadError(f"{path}: expected demonstrations, found nothing there; datasets known by name are {known}")
     try:

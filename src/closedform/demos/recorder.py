@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
-import struct
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 
 from closedform.demos.episode import Episode, real_array
 from closedform.demos.formats.folder import EPISODE, header_of, matches, read_header, write_episode
 from closedform.demos.layout import Layout
-from closedform.errors import ClosedFormError, DataError, LoadError
+from closedform.demos.parts import PART, RecordError, lock_folder, part_header, part_row, read_part, recover
+from closedform.errors import DataError
 from closedform.files import flush
 
-try:
-    import fcntl
-except ImportError:  # Windows, where two recorders of one folder are not kept apart
-    fcntl = None
+__all__ = ["RecordError", "Recorder", "read_part", "recover"]
 
 PERIOD = 0.25  # seconds between writes; what was appended longer ago is on the disk
-MAGIC = b"CFPART1\n"
-HEADER = struct.Struct("<8sii")
-PART = re.compile(r"episode_(\d{6,})\.part")
-
-
-class RecordError(ClosedFormError):
-    """What was recorded cannot be written; what was written before is still there."""
 
 
 class Recorder:
@@ -61,6 +51,7 @@ class Recorder:
         self._condition = threading.Condition()  # guards what is in memory; never held while the disk is waited for
         self._disk = threading.Lock()  # guards the part's file
         self._rows: list[bytes] = []  # of the episode, not yet written
+        self._n_written = 0  # before those
         self._observations: list[np.ndarray] = []
         self._actions: list[np.ndarray] = []
         self._recording = self._closed = False
@@ -68,7 +59,7 @@ class Recorder:
         self._file: Any = None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = self._take_lock()
+            self._lock = lock_folder(self.folder)
             if not matches(self.folder):
                 if any(not path.name.startswith(".") for path in self.folder.iterdir()):
                     raise RecordError(
@@ -86,24 +77,16 @@ class Recorder:
         self._thread = threading.Thread(target=self._write_now_and_then, name="closedform-recorder", daemon=True)
         self._thread.start()
 
-    def _take_lock(self) -> Any:
-        file = (self.folder / ".lock").open("w")
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.close()
-                raise RecordError(f"{self.folder}: another process is recording into this folder") from error
-        return file
-
     def _check_header(self, *layouts: Layout | None) -> None:
         facts = read_header(self.folder)
         for index, (key, layout) in enumerate(zip(("observation_layout", "action_layout"), layouts, strict=True)):
             stored = facts.get(key)
             if layout is not None and stored is not None and layout.to_json() != stored:
                 raise RecordError(f"{self.folder}: expected the {key.replace('_', ' ')} of demos.json, found another")
-            if stored is not None:
-                self._widths[index] = Layout.from_json(stored).width
+            try:
+                self._widths[index] = self._widths[index] if stored is None else Layout.from_json(stored).width
+            except (TypeError, ValueError, AttributeError) as error:
+                raise RecordError(f"{self.folder / 'demos.json'}: expected layouts, found {error}") from error
 
     def begin(self) -> None:
         """Begins an episode."""
@@ -152,7 +135,7 @@ class Recorder:
                 flush(scratch)
                 scratch.replace(final)
                 flush(self.folder)
-            except OSError as error:
+            except (OSError, SafetensorError) as error:
                 scratch.unlink(missing_ok=True)
                 raise RecordError(
                     f"{final}: expected to write {len(self._observations)} steps, found {error}; they are kept: "
@@ -167,7 +150,10 @@ class Recorder:
             self._forget()
 
     def close(self) -> None:
-        """Stops recording; an unfinished episode stays on the disk as a part that `recover` can read."""
+        """Stops recording; an unfinished episode stays on the disk as a part that `recover` can read.
+
+        Where its last steps cannot be written it says so, and how many they are.
+        """
         with self._condition:
             if self._closed:
                 return
@@ -177,6 +163,11 @@ class Recorder:
         if self._file is not None:
             self._file.close()
         self._lock.close()
+        if self._rows:
+            raise RecordError(
+                f"{self._part()}: expected to write the last {len(self._rows)} steps, found {self._failure}; "
+                f"the {self._n_written} before are still there"
+            ) from self._failure
 
     def __enter__(self) -> Recorder:
         return self
@@ -191,6 +182,7 @@ class Recorder:
         self._part().unlink(missing_ok=True)
         with self._condition:
             self._rows, self._observations, self._actions = [], [], []
+            self._n_written = 0
             self._recording, self._failure = False, None
             self._number += 1
 
@@ -223,10 +215,11 @@ class Recorder:
         try:
             if self._file is None:
                 self._file = self._part().open("wb", buffering=0)
-                self._file.write(HEADER.pack(MAGIC, self._widths[0] or 0, self._widths[1] or 0))
             begun = self._file.tell()
+            content = [] if begun else [part_header(self._widths[0] or 0, self._widths[1] or 0)]
+            content += [part_row(row, self._n_written + index) for index, row in enumerate(rows)]
             try:
-                data = memoryview(b"".join(rows))
+                data = memoryview(b"".join(content))
                 while data:
                     data = data[self._file.write(data) :]
                 os.fsync(self._file.fileno())
@@ -237,38 +230,5 @@ class Recorder:
         except OSError as error:
             self._failure = error
             return False
+        self._n_written += len(rows)
         return True
-
-
-def recover(folder: str | Path) -> list[int]:
-    """Makes episodes of the parts that a killed recorder left; returns their numbers.
-
-    Every step that was appended more than a second before the end is there. The part of a finished episode is removed.
-    """
-    folder = Path(folder)
-    recovered = []
-    for path in sorted(folder.glob("episode_*.part")):
-        final = path.with_suffix(".safetensors")
-        if not final.exists():
-            episode = read_part(path)
-            if len(episode):
-                scratch = folder / f".{final.name}.new"
-                write_episode(scratch, episode)
-                flush(scratch)
-                scratch.replace(final)
-                recovered.append(int(path.stem.split("_")[1]))
-        path.unlink()
-    return recovered
-
-
-def read_part(path: Path) -> Episode:
-    """Reads the whole steps of an unfinished episode."""
-    data = path.read_bytes()
-    if len(data) < HEADER.size:
-        return Episode(np.empty((0, 1)), np.empty((0, 1)))
-    magic, d_o, d_a = HEADER.unpack_from(data)
-    if magic != MAGIC or d_o < 1 or d_a < 1:
-        raise LoadError(f"{path}: expected the part of an episode, found a file that begins with {data[:8]!r}")
-    n = (len(data) - HEADER.size) // (8 * (d_o + d_a))
-    rows = np.frombuffer(data, "<f8", n * (d_o + d_a), HEADER.size).reshape(n, d_o + d_a)
-    return Episode(rows[:, :d_o].copy(), rows[:, d_o:].copy())

@@ -16,6 +16,7 @@ from closedform.errors import ConfigError
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.demonstration_policy import NEGLIGIBLE
+from closedform.policies.generated import refuse_infinite
 from closedform.policies.neighbourhood import Neighbourhood
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Streams
@@ -110,7 +111,7 @@ class AugmentedPolicy(EditedPolicy):
         stacked, rng = np.stack(windows), Streams(rngs)
         denoiser, near = self._denoiser(stacked, rng)
         steps: list[Any] = []
-        actions = self.neural.sample_with(replace(denoiser, watch=steps.append), 1, rng)
+        actions = refuse_infinite(self.neural.sample_with(replace(denoiser, watch=steps.append), 1, rng))
         shares = torch.stack(steps).mean(0)[:, 0].cpu().numpy().astype(np.float64)
         return [self._plan(actions[i, 0], stacked[i], near[i], shares[i]) for i in range(len(stacked))]
 

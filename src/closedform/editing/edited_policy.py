@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -19,15 +18,29 @@ from closedform.diffusion.denoiser import ClosedForm, Denoiser
 from closedform.editing.pruned import Pruned
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.neural.config import NeuralConfig, UNetConfig
-from closedform.neural.policy import NeuralPolicy
+from closedform.neural.policy import NeuralPolicy, read_neural
 from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.folder import (
+    EDITED,
+    FILES,
+    FORMAT,
+    FORMAT_VERSION,
+    NEURAL,
+    PARTS,
+    as_path,
+    check_seal,
+    holds_only,
+    read_content,
+    write_content,
+    write_folder,
+)
+from closedform.policies.generated import refuse_infinite, unmeasured
 from closedform.policies.neighbourhood import Neighbourhood
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, Streams, generator
-from closedform.policies.saving import EDITED, as_path, write_folder
-
-FORMAT_VERSION = 1
+from closedform.policies.saving import read_policy, write_policy
+from closedform.snapshot import Snapshot
 
 
 class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
@@ -104,13 +117,13 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
     ) -> list[Plan]:
         """Plans for several agents at once."""
         stacked, rng = np.stack(windows), Streams(rngs)
-        actions = self.neural.sample_with(self.denoiser(stacked, rng), 1, rng)
+        actions = refuse_infinite(self.neural.sample_with(self.denoiser(stacked, rng), 1, rng))
         return [self.neural.neural_plan(actions[i, 0], window) for i, window in enumerate(stacked)]
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once."""
         windows, rng = self.neural.check_sampling(observations, n_samples, seed)
-        return self.neural.sample_with(self.denoiser(windows, rng), n_samples, rng)
+        return refuse_infinite(self.neural.sample_with(self.denoiser(windows, rng), n_samples, rng))
 
     def perturbations(self, policy: ClosedFormPolicy, rng: Streams) -> np.ndarray:
         """(B, M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalised actions."""
@@ -122,6 +135,9 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         self, policy: ClosedFormPolicy, near: list[Neighbourhood], log_weights: list[np.ndarray], shifts: np.ndarray
     ) -> ClosedForm:
         """The closed form of the neighbours of B observations, on the neural policy's process and normalisation."""
+        for number, each in enumerate(log_weights):
+            if not np.max(each) > -np.inf:  # also if it is not a number
+                raise unmeasured(number)
         chunks = np.array([self.neural.normalised(self._chunks(policy, one.rows)) for one in near])
         tensor = self.neural.tensor
         kind = ClosedForm if self.neural.device.type == "cuda" else Pruned  # a GPU would rather count than choose
@@ -158,10 +174,12 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         }
 
         def write(new: Path) -> None:
-            self.neural.save(new / "neural")
+            for name in ("neural", *self.demonstrations):
+                (new / name).mkdir()
+            self.neural.write(new / "neural")
             for name, policy in self.demonstrations.items():
-                policy.save(new / name)
-            (new / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+                write_policy(policy, new / name)
+            write_content(new, content)
 
         write_folder(folder, write)
 
@@ -188,7 +206,8 @@ def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) ->
 def neighbourhoods(policy: ClosedFormPolicy, windows: np.ndarray) -> list[Neighbourhood]:
     """The neighbourhood of each of the windows (B, N_o, D_o)."""
     store = policy._store
-    return [policy._neighbourhood(store, query) for query in store.features_of(windows)]
+    with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
+        return [policy._neighbourhood(store, query) for query in store.features_of(windows)]
 
 
 def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None:
@@ -215,38 +234,46 @@ def check_layouts(expected: Layout, found: Layout, name: str, what: str) -> None
         )
 
 
-def read_edited(folder: Path, content: dict[str, Any]) -> EditedPolicy:
+def read_edited(snapshot: Snapshot, content: dict[str, Any]) -> EditedPolicy:
     """Reads a policy that `EditedPolicy.save` wrote, given what its config.json says."""
     from closedform.editing.augmented_policy import AugmentedPolicy
     from closedform.editing.guided_policy import GuidedPolicy
 
     kinds: dict[str, type[GuidedPolicy | AugmentedPolicy]] = {"guide": GuidedPolicy, "augment": AugmentedPolicy}
-    kind = kinds.get(str(content.get("edit")))
-    version, parameters, parts = (content.get(key) for key in ("format_version", "parameters", "parts"))
-    if kind is None or version != FORMAT_VERSION or not isinstance(parameters, dict) or not isinstance(parts, list):
-        raise LoadError(f"{folder / 'config.json'}: expected an edit of version {FORMAT_VERSION}, found another")
-    if not set(kind.parts) <= set(parts) <= {*kind.parts, *kind.optional_parts}:
-        raise LoadError(f"{folder / 'config.json'}: expected the parts {', '.join(kind.parts)}, found {parts}")
-    neural = NeuralPolicy.load(folder / "neural")
-    forms = {name: ClosedFormPolicy.load(folder / name) for name in parts}
+    path, kind = snapshot.folder / "config.json", kinds.get(str(content.get("edit")))
+    parameters, parts = content.get("parameters"), content.get("parts")
+    if kind is None or not isinstance(parameters, dict) or not isinstance(parts, list):
+        raise LoadError(f"{path}: expected an edit of version {FORMAT_VERSION}, found another")
+    known = [*kind.parts, *kind.optional_parts]
+    if any(part not in known or parts.count(part) > 1 for part in parts) or not {*kind.parts} <= {*parts}:
+        raise LoadError(f"{path}: expected the parts {', '.join(kind.parts)}, found {str(parts)[:200]}")
+    neural = read_neural(*_part(snapshot, "neural", NEURAL))
+    forms: dict[str, Any] = {name: read_policy(*_part(snapshot, name, FORMAT)) for name in parts}
+    for name, form in forms.items():
+        if not isinstance(form, ClosedFormPolicy):
+            raise LoadError(f"{snapshot.folder / name}: expected a ClosedFormPolicy, found a {type(form).__name__}")
     try:
-        return kind(neural, **forms, **parameters)
-    except TypeError as error:
-        raise LoadError(f"{folder / 'config.json'}: expected the parameters of the edit, found {error}") from error
+        policy = kind(neural, **forms, **parameters)
+    except (TypeError, ArithmeticError, np.linalg.LinAlgError) as error:
+        raise LoadError(f"{path}: expected the parameters of the edit, found {error}") from error
+    check_seal(snapshot, content)
+    return policy
+
+
+def _part(snapshot: Snapshot, name: str, kind: str) -> tuple[Snapshot, dict[str, Any]]:
+    """A part of an edited policy, of the one format that it can have: edited policies do not nest."""
+    part = snapshot.parts.get(name)
+    if part is None:
+        raise LoadError(f"{snapshot.folder / name}: expected a saved policy, found none")
+    content = read_content(part)
+    if content["format"] != kind:
+        raise LoadError(f"{part.folder}: expected a part of format {kind!r}, found {content['format']!r}")
+    return part, content
 
 
 def _replaceable(folder: Path) -> bool:
     """Whether there is nothing in a folder but an edited policy."""
-    parts = {"neural", "conditional", "unconditional", "novel", "familiar"}
-    inside = {"config.json", "policy.safetensors"}
-    if not folder.is_dir() or not {path.name for path in folder.iterdir()} <= {"config.json", *parts}:
+    if not holds_only(folder, {"config.json", *PARTS}.__contains__, (EDITED,)):
         return False
-    if any(path.name not in inside for part in parts if (folder / part).is_dir() for path in (folder / part).iterdir()):
-        return False
-    try:
-        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return isinstance(content, dict) and content.get("format") == EDITED
-    except FileNotFoundError:
-        return not any(folder.iterdir())
-    except (OSError, ValueError):
-        return False
+    inside = [path.name for part in PARTS if (folder / part).is_dir() for path in (folder / part).iterdir()]
+    return all(name in FILES for name in inside)

@@ -66,11 +66,13 @@ class GuidedPolicy(EditedPolicy):
         forms = []
         for policy, found in ((conditional, neighbourhoods(conditional, windows)), (everything, near)):
             width = 2 * policy._bandwidth(policy._store.feature_scale) ** 2
-            squared = [
-                squared_distances(_features(policy, one, everything), query.query, metric)
-                for one, query, metric in zip(found, near, metrics, strict=True)
-            ]
-            forms.append(self.closed_form(policy, found, [-(d - d.min()) / width for d in squared], shifts))
+            with np.errstate(over="ignore", invalid="ignore"):  # which `closed_form` finds out
+                squared = [
+                    squared_distances(_features(policy, one, everything), query.query, metric)
+                    for one, query, metric in zip(found, near, metrics, strict=True)
+                ]
+                log_weights = [-(d - d.min()) / width for d in squared]
+            forms.append(self.closed_form(policy, found, log_weights, shifts))
         neural = self.neural.denoiser(self.neural.features_of(windows))
         return Guided(neural, forms[0], forms[1], self.w, self.off_below)
 

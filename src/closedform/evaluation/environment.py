@@ -14,10 +14,12 @@ import numpy as np
 from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.demos.robomimic_tasks import TASKS
-from closedform.errors import ClosedFormError, ConfigError, DataError
+from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
 from closedform.policies.policy import Policy
 
 ENTRY_POINTS = "closedform.environments"
+MOST_EPISODES = 100_000
+N_SEEDS = 2**32  # from 0
 MEMBERS = ("observation_layout", "action_layout", "max_steps", "rate", "reset", "step", "render")
 ROBOMIMIC = tuple(name + choice for name in TASKS for choice in ("", "_poses"))
 BUILT_IN = {
@@ -99,6 +101,23 @@ def environment_names() -> list[str]:
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
+def check_trusted(name: str, given: str | None = None) -> None:
+    """Refuses to make the environment that a file names if it is code that nobody else vouches for.
+
+    Args:
+        name: what the file says.
+        given: the environment that the user named, if any.
+    """
+    if name in environment_names() or name == given:
+        return
+    if ":" not in name:
+        raise LoadError(f"expected one of the environments {', '.join(environment_names())}, found {name!r}")
+    raise LoadError(
+        f"expected an environment that is built in or installed, found {name!r}, code that a file names: it is run "
+        f"only if you name it, too (--env {name})"
+    )
+
+
 def make_environment(name: str) -> Environment:
     """Makes an environment.
 
@@ -127,8 +146,10 @@ def make_environment(name: str) -> Environment:
 
 
 def check_seed(seed: int, n: int = 1) -> None:
-    """Refuses seeds that no environment can take."""
-    if seed < 0 or seed + n > 2**32:
+    """Refuses seeds that no environment can take, and more episodes than anybody can wait for."""
+    if not 1 <= n <= MOST_EPISODES:
+        raise ConfigError(f"episodes: expected at least one episode and at most {MOST_EPISODES}, found {n}")
+    if seed < 0 or seed + n > N_SEEDS:
         raise ConfigError(f"expected seeds from 0 to 2^32 - 1, found {seed}{f' to {seed + n - 1}' if n > 1 else ''}")
 
 

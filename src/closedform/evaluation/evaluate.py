@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from closedform.errors import ClosedFormError
 from closedform.evaluation.environment import Environment, make_environment
 from closedform.evaluation.rollout import Rollout, roll_out_together
+from closedform.evaluation.workers import check_workers, make_pool, one_thread_each
 from closedform.policies.policy import Policy
-
-THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-
 
 Describe = Callable[[Rollout], dict[str, Any]]
 
@@ -45,27 +40,29 @@ def evaluate(
         workers: how many processes run episodes; 1 runs them in this one.
         describe: what to add to the row of an episode; a function that can be pickled.
     """
+    check_workers(workers)
     blocks = _blocks(seeds, policy.n_together)
     task = (policy, environment, describe)
-    if workers <= 1 or len(blocks) < 2:
+    if workers == 1 or len(blocks) < 2:
         worker = _Worker(*task)
         for block in blocks:
             yield from worker.rows(block)
         return
+    seed, waiting = seeds[0], dict[Future[list[dict[str, Any]]], int]()
     with one_thread_each():
-        pool = ProcessPoolExecutor(min(workers, len(blocks)), multiprocessing.get_context("spawn"), _start, task)
-        waiting: dict[Future[list[dict[str, Any]]], int] = {pool.submit(_rows, b): b[0] for b in blocks}
+        pool = make_pool(min(workers, len(blocks)), _start, task)
     try:
+        with one_thread_each():  # a process is started when there is a block for it
+            waiting.update((pool.submit(_rows, block), block[0]) for block in blocks)
         while waiting:
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 seed = waiting.pop(future)
-                try:
-                    yield from future.result()
-                except BrokenProcessPool as error:
-                    raise EvaluationError(
-                        f"a worker process died, of memory or a crash, around seed {seed}; fewer workers may help"
-                    ) from error
+                yield from future.result()
+    except BrokenProcessPool as error:
+        raise EvaluationError(
+            f"a worker process died, of memory or a crash, around seed {seed}; fewer workers may help"
+        ) from error
     finally:  # also after an interruption: episodes under way end, the others never begin
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -78,30 +75,17 @@ def _make(environment: str | Callable[[], Environment]) -> Environment:
     return make_environment(environment) if isinstance(environment, str) else environment()
 
 
-class one_thread_each:
-    """Processes that are started inside use one thread each; several would only get in each other's way."""
-
-    def __enter__(self) -> None:
-        self._before = {name: os.environ.get(name) for name in THREAD_LIMITS}
-        os.environ.update(dict.fromkeys(THREAD_LIMITS, "1"))
-
-    def __exit__(self, *_: object) -> None:
-        for name, value in self._before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
+_task: list[Any] = []  # of a worker process
 _worker: list[_Worker] = []
 
 
 def _start(*task: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interruption means
-    _worker.append(_Worker(*task))
+    _task.extend(task)
 
 
 def _rows(seeds: Sequence[int]) -> list[dict[str, Any]]:
+    if not _worker:  # here and not in `_start`, so that what is wrong is said to the parent
+        _worker.append(_Worker(*_task))
     return _worker[0].rows(seeds)
 
 

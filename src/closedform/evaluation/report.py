@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from closedform.errors import ClosedFormError
+from closedform.errors import ClosedFormError, ClosedFormWarning
 from closedform.evaluation.environment import Environment, Scene, make_environment
 from closedform.evaluation.results import compare
 from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.study import Study
 from closedform.evaluation.video import encode, filmed, spread
-from closedform.figures import ACCENT, COLOURS, INK, PAGE_STYLE, QUIET, embedded, png, pyplot
+from closedform.figures import ACCENT, COLOURS, INK, PAGE_STYLE, QUIET, embedded, literal, png, pyplot
+from closedform.files import check_writable, write_file
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 
 N_STILLS = 6  # pictures in a filmstrip
@@ -32,30 +34,36 @@ details { margin: .6rem 0; } summary { cursor: pointer; } pre { overflow-x: auto
 
 
 def write_report(
-    all_results: Mapping[str, dict[str, Any]], path: Path, *, progress: Callable[[str, float], object] | None = None
+    all_results: Mapping[str, dict[str, Any]],
+    path: Path,
+    *,
+    env: str | None = None,
+    progress: Callable[[str, float], object] | None = None,
 ) -> None:
     """Writes one self-contained HTML file.
 
-    Chosen rollouts are run again to be filmed and explained, which gives the same episodes.
+    Chosen rollouts are run again to be filmed and explained, which gives the same episodes. Where they cannot be, it is
+    said in the page and as a warning.
 
     Args:
         all_results: results by the names to give them; the first is what others are compared with.
         path: the file.
+        env: the environment that the user names; one that only a results file names is not run (see `Study.of`).
         progress: is told what is being done and the share that is done.
     """
+    check_writable(path)
     say = progress or (lambda what, share: None)
     title = f"{', '.join(dict.fromkeys(results['env'] for results in all_results.values()))}: {', '.join(all_results)}"
     parts = [f"<h1>{html.escape(title)}</h1>", _table(all_results), _comparisons(all_results), _figures(all_results)]
     for i, (name, results) in enumerate(all_results.items()):
         share = partial(_share, say, name, i, len(all_results))
-        parts.append(_section(name, results, share))
-    path.parent.mkdir(parents=True, exist_ok=True)
+        parts.append(_section(name, results, env, share))
     page = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title><style>{PAGE_STYLE}{STYLE}</style>
 {"".join(parts)}
 </html>
 """
-    path.write_text(page, encoding="utf-8")
+    write_file(path, page)
 
 
 def _rows(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
@@ -123,7 +131,7 @@ def _figures(all_results: Mapping[str, dict[str, Any]]) -> str:
         scores = np.sort([row["score"] for row in rows])
         shares = np.linspace(1, 0, len(rows), endpoint=False)
         left.step(np.append(0, scores), np.append(1, shares), where="pre", color=colour)
-        left.plot([], [], color=colour, label=name)
+        left.plot([], [], color=colour, label=literal(name))
         done = np.sort([row["steps"] for row in rows if row["success"]])
         last = max(row["steps"] for row in rows)
         share = np.arange(len(done) + 1) / len(rows)
@@ -149,13 +157,13 @@ def _share(say: Callable[[str, float], object], name: str, place: int, n_places:
     say(f"{name}: {what}", (place + share) / n_places)
 
 
-def _section(name: str, results: dict[str, Any], say: Callable[[str, float], object]) -> str:
+def _section(name: str, results: dict[str, Any], env: str | None, say: Callable[[str, float], object]) -> str:
     """One policy: rollouts, failures and how it was made."""
     parts = [f"<h2>{html.escape(name)}</h2>"]
     failures = sorted((row for row in results["episodes"] if not row["success"]), key=lambda row: row["score"])
     try:
-        study = Study.of(results)
-        environment = make_environment(results["env"])
+        study = Study.of(results, env)
+        environment = make_environment(study.env)
         parts += ["<h3>Worst, median and best</h3>"]
         for i, row in enumerate(spread(results["episodes"], 3)):
             say(f"filming seed {row['seed']}", i / 6)
@@ -163,6 +171,7 @@ def _section(name: str, results: dict[str, Any], say: Callable[[str, float], obj
         say("looking at failures", 0.5)
         parts += [_failures(study, environment, failures, len(results["episodes"]))]
     except ClosedFormError as error:
+        warnings.warn(f"{name}: rollouts could not be run again: {error}", ClosedFormWarning, stacklevel=2)
         parts += [f'<p class="note">Rollouts could not be run again: {html.escape(str(error))}</p>']
     facts = {key: value for key, value in results.items() if key not in ("episodes", "format", "format_version")}
     parts += [

@@ -12,12 +12,11 @@ import numpy as np
 
 from closedform.errors import DataError, LoadError
 from closedform.evaluation.intervals import bootstrap_ci95, wilson_ci95
+from closedform.evaluation.results_check import check_results
+from closedform.files import read_json, write_file
 
 FORMAT = "closedform-results"
 FORMAT_VERSION = 1
-KEYS = {"env": str, "demos": dict, "policy": dict, "parameters": dict, "versions": dict, "score": dict, "success": dict}
-KEYS |= {"steps": dict, "latency_ms": dict, "n_episodes": int, "seed": int, "complete": bool, "episodes": list}
-ROW_KEYS = ("seed", "score", "success", "steps", "distances", "loop", "most_repeated", "demonstrations", "latency_ms")
 
 
 def summarise(subject: dict[str, Any], episodes: Sequence[dict[str, Any]], origin: dict[str, Any]) -> dict[str, Any]:
@@ -49,48 +48,26 @@ def summarise(subject: dict[str, Any], episodes: Sequence[dict[str, Any]], origi
     return {**results, **origin, "episodes": episodes}
 
 
-def check_writable(path: Path) -> None:
-    """Raises an OSError now rather than when there are results to lose."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.touch()
-    new.unlink()
-
-
 def write_results(results: dict[str, Any], path: Path) -> None:
     """Writes a results file; the old one is replaced only when the new one is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
     rows = ",\n".join(f"    {json.dumps(row)}" for row in results["episodes"])
     head = json.dumps({**results, "episodes": []}, indent=2)
-    new.write_text(head.removesuffix("[]\n}") + f"[\n{rows}\n  ]\n}}\n", encoding="utf-8")
-    new.replace(path)
+    write_file(path, head.removesuffix("[]\n}") + f"[\n{rows}\n  ]\n}}\n")
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Reads a results file."""
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise LoadError(f"{path}: expected a results file, found nothing there") from error
-    except (OSError, ValueError) as error:
-        raise LoadError(f"{path}: expected a results file, found {error}") from error
+    """Reads a results file; all of it is checked, since a file may come from anywhere."""
+    results = read_json(path, "a results file")
     if not isinstance(results, dict) or results.get("format") != FORMAT:
         raise LoadError(f"{path}: expected a results file of 'closedform eval --json', found another file")
     if results.get("format_version") != FORMAT_VERSION:
         raise LoadError(
-            f"{path}: expected results of version {FORMAT_VERSION}, found {results.get('format_version')!r}; "
+            f"{path}: expected results of version {FORMAT_VERSION}, found {results.get('format_version')!r:.60}; "
             "another version of closedform wrote it"
         )
-    if "episodes" in results and results["episodes"] == []:
+    if results.get("episodes") == []:
         raise LoadError(f"{path}: expected episodes, found none; the evaluation stopped before its first ended")
-    missing = [key for key, kind in KEYS.items() if not isinstance(results.get(key), kind)]
-    if not missing:
-        missing = [
-            f"episodes: {k}" for k in ROW_KEYS if not all(isinstance(r, dict) and k in r for r in results["episodes"])
-        ]
-    if missing:
-        raise LoadError(f"{path}: expected a whole results file, found one without {missing[0]}")
+    check_results(results, path)
     return results
 
 

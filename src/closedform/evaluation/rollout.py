@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from closedform.errors import DataError
 from closedform.evaluation.environment import Environment
+from closedform.evaluation.results_check import LARGEST
 from closedform.policies.agent import Agent, act_together
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
@@ -138,11 +140,16 @@ class _Episode:
             self.plans.append((len(self.actions), plan))
             self.latencies.append(taken)
         observation, score, success, done = self.environment.step(action)
+        if not abs(score) <= LARGEST:  # also where it is not a number
+            raise DataError(
+                f"expected the environment to return a score, from 0 to 1, found {score} at step {len(self.actions)} "
+                f"of seed {self.seed}"
+            )
         self.observations.append(observation)
         self.actions.append(action)
-        self.scores.append(score)
-        self.success = self.success or success
-        self.done = done or len(self.actions) == self.environment.max_steps
+        self.scores.append(float(score))
+        self.success = self.success or bool(success)
+        self.done = bool(done) or len(self.actions) == self.environment.max_steps
 
     def rollout(self, n_execute: int) -> Rollout:
         """What happened."""

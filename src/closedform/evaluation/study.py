@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,22 @@ from closedform.demos.catalogue import CATALOGUE
 from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
-from closedform.errors import ConfigError, LoadError
-from closedform.evaluation.environment import Environment, ReadsDemos, check_fit, check_seed, make_environment
+from closedform.device import check_device
+from closedform.errors import ConfigError, LoadError, SaveError
+from closedform.evaluation.environment import (
+    Environment,
+    ReadsDemos,
+    check_fit,
+    check_seed,
+    check_trusted,
+    make_environment,
+)
 from closedform.evaluation.evaluate import Describe, evaluate
-from closedform.evaluation.results import check_writable, read_results, summarise, write_results
+from closedform.evaluation.results import read_results, summarise, write_results
+from closedform.evaluation.workers import check_workers
+from closedform.files import check_writable
 from closedform.policies.choice import CHOICES, make_policy
+from closedform.policies.folder import SHIPPED
 from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
 
@@ -65,6 +76,8 @@ class Study:
             seed, n_episodes: the seeds are seed, seed + 1, ...
             device: where a network runs, if the policy has one.
         """
+        check_seed(seed, n_episodes)
+        check_device(device)
         environment = make_environment(env)
         source = None
         if demos is not None:
@@ -96,8 +109,6 @@ class Study:
             seed, n_episodes: the seeds are seed, seed + 1, ...
             describe: what to add to the row of each episode; a function that can be pickled.
         """
-        if n_episodes < 1:
-            raise ConfigError(f"expected at least one episode, found {n_episodes}")
         check_seed(seed, n_episodes)
         check_fit(make_environment(env), policy, f"the policy {name!r}")
         subject = {
@@ -111,16 +122,26 @@ class Study:
         return cls(env, policy, subject, describe)
 
     @classmethod
-    def of(cls, results: dict[str, Any]) -> Study:
-        """Makes the study again that a results file came from."""
+    def of(cls, results: dict[str, Any], env: str | None = None) -> Study:
+        """Makes the study again that a results file came from.
+
+        The file is not trusted. Its environment is made only if it is built in, installed or the one that the user
+        names; its demonstrations and policy are read, which runs no code, only if they are files or folders, and
+        refused if they are not those that were evaluated.
+
+        Args:
+            results: what `read_results` returned.
+            env: the environment that the user names, needed for `package.module:function`.
+        """
+        check_trusted(results["env"], env)
         keys = ("env", "demos", "policy", "parameters", "seed", "n_episodes")
         subject = {key: results[key] for key in keys}
         demos = subject["demos"].get("name")
         try:
             if demos is None:
-                policy = load_policy(subject["policy"]["name"])
+                policy = load_policy(_there(subject["policy"]["name"], SHIPPED))
             else:
-                source = demos_for(make_environment(results["env"]), demos)
+                source = demos_for(make_environment(results["env"]), _there(demos, CATALOGUE))
                 policy_class = POLICIES[subject["policy"]["class"]]
                 policy = policy_class(source, config=policy_class.config_class.preset(**subject["parameters"]))
         except (KeyError, TypeError) as error:
@@ -151,6 +172,7 @@ class Study:
             workers: processes, by default one for each core.
             name: what the progress bar calls it.
         """
+        check_workers(workers)
         if path:
             check_writable(path)
         rows = self._done(path)
@@ -221,10 +243,18 @@ class Study:
                 write_results(results, path)
                 print(f"{said}, which are in {path}; the same command goes on from there", file=sys.stderr)
                 return
-        except OSError:  # what stopped the evaluation is said in any case
+        except SaveError:  # what stopped the evaluation is said in any case
             said += f" ({path} could not be written)"
         score, success = results["score"]["mean"], results["success"]["mean"]
         print(f"{said}: score {score:.3f}, success {success:.3f}", file=sys.stderr)
+
+
+def _there(name: str, known: Container[str]) -> str:
+    """A name that a file gives, if there are files behind it: reading from a terminal or a pipe could wait forever."""
+    path = Path(name)
+    if name not in known and not path.is_dir() and not path.is_file():
+        raise LoadError(f"{name}: expected what was evaluated, found no file or folder there")
+    return name
 
 
 def demos_for(environment: Environment, source: str) -> Demos:

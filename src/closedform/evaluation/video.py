@@ -13,16 +13,16 @@ from closedform.errors import MissingExtraError
 from closedform.evaluation.environment import make_environment
 from closedform.evaluation.rollout import Rollout, roll_out
 from closedform.evaluation.study import Study
+from closedform.files import write_file
 
 
 def film(study: Study, rows: Sequence[dict[str, Any]], n: int, folder: Path) -> list[Path]:
     """Runs n episodes again, from the worst to the best, and writes an mp4 file of each."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for row in spread(rows, n):
         rollout, frames = filmed(study, row["seed"])
         paths.append(folder / f"seed-{row['seed']}-score-{rollout.score:.2f}.mp4")
-        paths[-1].write_bytes(encode(frames, make_environment(study.env).rate))
+        write_file(paths[-1], encode(frames, make_environment(study.env).rate))
     return paths
 
 
@@ -40,12 +40,18 @@ def filmed(study: Study, seed: int) -> tuple[Rollout, list[np.ndarray]]:
     return rollout, frames
 
 
-def encode(frames: Sequence[np.ndarray], rate: float) -> bytes:
-    """An mp4 file (H.264, which every browser plays) of pictures (height, width, 3)."""
+def require_av() -> Any:
+    """The package that encodes videos."""
     try:
         import av
     except ImportError as error:
         raise MissingExtraError("av", "plots", "making a video") from error
+    return av
+
+
+def encode(frames: Sequence[np.ndarray], rate: float) -> bytes:
+    """An mp4 file (H.264, which every browser plays) of pictures (height, width, 3)."""
+    av = require_av()
     buffer = BytesIO()
     height, width = (size - size % 2 for size in frames[0].shape[:2])  # H.264 halves the resolution of colours
     with av.open(buffer, "w", format="mp4") as container:

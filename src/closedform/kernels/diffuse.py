@@ -23,6 +23,7 @@ import math
 
 import numpy as np
 
+from closedform.diffusion.mixture import ROUNDING, TINY
 from closedform.kernels.clock import seconds
 from closedform.kernels.jit import float32_of_bits, jit
 from closedform.kernels.search import dot
@@ -151,6 +152,23 @@ def average(logits, largest, active, n_active, offsets, totals, weights, shares,
 
 
 @jit()
+def is_mixture(sample, chunks, candidates, active, n_active, offsets):
+    """Whether each number of a sample lies within the range of the chunks it was made of: the active ones and c."""
+    if n_active == 0:
+        return False
+    first = active[0]
+    for d in range(sample.size):
+        centre = chunks[candidates[first], d] - offsets[first, d]
+        low, high = 0.0, 0.0
+        for n in range(n_active):
+            low, high = min(low, offsets[active[n], d]), max(high, offsets[active[n], d])
+        slack = ROUNDING * (high - low) + TINY * (1.0 + abs(centre))
+        if not low - slack <= sample[d] - centre <= high + slack:  # also if it is not a number
+            return False
+    return True
+
+
+@jit()
 def diffuse(
     neighbour_log_weights,
     chunks,
@@ -163,10 +181,12 @@ def diffuse(
     shares,
     taken,
     ended,
+    mixed,
 ):
     """Runs one sample through all steps; `sample` (D,) is the noise on entry and the chunk on return.
 
-    Where there is no time for all steps, the chunk is the denoised one of the last step that was taken.
+    Where there is no time for all steps, the chunk is the denoised one of the last step that was taken. Either way it
+    is a mixture of the neighbours' chunks; `mixed` says so, and is false if overflow made it anything else.
 
     Args:
         neighbour_log_weights: (k,), the largest being 0.
@@ -177,7 +197,9 @@ def diffuse(
         fresh: (S, D) or (0, D), noise to add.
         shares: (k,) or (0,), receives the weight of each neighbour in the chunk.
         taken, ended: (1,), receive the number of steps taken and, if there is a time to stop at, when the last ended.
+        mixed: (1,), receives whether the chunk is a mixture.
     """
+    mixed[0] = False
     k, width = chunks.shape
     n_perturbations = perturbations.shape[0]
     steps, cut, stop_at = sampling.steps, sampling.cut, sampling.stop_at
@@ -191,6 +213,8 @@ def diffuse(
             count += 1
         if neighbour_log_weights[i] > neighbour_log_weights[best]:
             best = i
+    if count == 0:  # no weight is a number
+        return True
     candidates, log_weights = candidates[:count], log_weights[:count]
     centre = np.empty(width)
     for d in range(width):
@@ -278,6 +302,7 @@ def diffuse(
         if fresh.shape[0]:
             for d in range(width):
                 sample[d] += steps[s, 4] * fresh[s, d]
+    mixed[0] = is_mixture(sample, chunks, candidates, active, n_active, offsets)
     if shares.size:
         for n in range(n_active):
             shares[candidates[active[n]]] = mean_weights[n]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +13,16 @@ from numba.core import types
 from numba.core.errors import NumbaWarning
 from numba.extending import intrinsic
 
+from closedform.kernels.cache import KernelCache
+
 REORDER = {"reassoc", "contract", "nsz"}  # sums may be reordered, which lets them be vectorised
 
 
 def jit(*, reorder: bool = False, inline: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Compiles a function on its first call and keeps the result on disk.
 
-    Where neither the package's folder nor the user's cache folder can be written, it is compiled in each process.
+    Where neither the package's folder nor the user's cache folder can be written, it is compiled in each process. With
+    `NUMBA_BOUNDSCHECK=1` in the environment every index is checked, which is slower; that code is kept apart.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -27,12 +31,11 @@ def jit(*, reorder: bool = False, inline: bool = False) -> Callable[[Callable[..
             options["fastmath"] = REORDER
         if inline:
             return numba.njit(inline="always", **options)(function)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NumbaWarning)
-                return numba.njit(cache=True, **options)(function)
-        except RuntimeError:  # numba found no folder to keep a cache in
-            return numba.njit(**options)(function)
+        compiled: Any = numba.njit(**options)(function)
+        with warnings.catch_warnings(), contextlib.suppress(RuntimeError, OSError):  # no folder to keep a cache in
+            warnings.simplefilter("ignore", NumbaWarning)
+            compiled._cache = KernelCache(function)
+        return compiled
 
     return decorate
 

@@ -11,6 +11,8 @@ from closedform.kernels.jit import jit
 from closedform.kernels.search import dot, metric_distances, retrieve
 from closedform.kernels.transfer import choose_transfer, transfer_chunk
 
+ATTEMPTS = 20  # at reaching far enough, after which all neighbours are looked at
+
 
 @jit()
 def nearest_distance(squared, precision):
@@ -25,8 +27,11 @@ def nearest_distance(squared, precision):
 
 @jit()
 def weigh(rows, query, neighbors, squared, precision, goal, penalty, log_weights):
-    """Fills the log weights (k,) of the neighbors, the largest being 0: metric, penalty and goal."""
-    largest = -np.inf
+    """Fills the log weights (k,) of the neighbors, the largest being 0: metric, penalty and goal.
+
+    Returns whether all of them are numbers.
+    """
+    largest, measured = -np.inf, True
     p = 0
     for i in range(neighbors.size):
         row = neighbors[i]
@@ -43,8 +48,10 @@ def weigh(rows, query, neighbors, squared, precision, goal, penalty, log_weights
                 difference += ((still - goal.middle[g] + query[d]) * goal.scale[g]) ** 2
             log_weights[i] -= precision * goal.weight * math.log(difference)
         largest = max(largest, log_weights[i])
+        measured = measured and log_weights[i] < np.inf  # not if it is not a number
     for i in range(neighbors.size):
         log_weights[i] -= largest
+    return measured and largest > -np.inf
 
 
 @jit()
@@ -82,7 +89,9 @@ def plan_batch(rows, metric, goal, penalty, transfers, sampling, draws, queries,
         choice = planned.choices[b]
         choose_transfer(rows, neighbors, squared, transfers, rotation, choice)
         log_weights = np.empty(neighbors.size)
-        weigh(rows, queries[b], neighbors, squared, metric.precision, goal, penalty, log_weights)
+        if not weigh(rows, queries[b], neighbors, squared, metric.precision, goal, penalty, log_weights):
+            planned.distances[b] = np.nan
+            continue
 
         perturbations, longest = draws.perturbations[b], 0.0
         for j in range(n_perturbations):
@@ -93,8 +102,11 @@ def plan_batch(rows, metric, goal, penalty, transfers, sampling, draws, queries,
         filled = -1.0
         chunks = np.empty((neighbors.size, size))
         for n in range(draws.noise.shape[1]):
-            done = False
+            done, attempts = False, 0
             while not done:
+                attempts += 1
+                if attempts > ATTEMPTS or not reach[0] < np.inf:
+                    reach[0] = np.inf
                 if filled < reach[0]:
                     for i in range(neighbors.size):
                         if -log_weights[i] <= reach[0] and -log_weights[i] > filled:
@@ -114,6 +126,7 @@ def plan_batch(rows, metric, goal, penalty, transfers, sampling, draws, queries,
                     planned.weights[b, n],
                     planned.n_steps[b, n : n + 1],
                     planned.ended[b, n : n + 1],
+                    planned.mixed[b, n : n + 1],
                 )
         if planned.rows.size:
             for i in range(neighbors.size):

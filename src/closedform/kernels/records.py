@@ -134,11 +134,12 @@ class Planned(NamedTuple):
     Attributes:
         chunks: (B, n, N_a * D), normalized, as they are transferred.
         choices: (B, H, 2), how: the frame and the grasped body of each hand.
-        distances: (B,), to the nearest neighbor; not a number where some could not be measured.
+        distances: (B,), to the nearest neighbor; not a number where distances or weights could not be told.
         rows: (B, k), the neighbors, -1 beyond the last; or (B, 0) where they are not asked for.
         weights: (B, n, k), of those rows in each chunk; or (B, n, 0).
         n_steps: (B, n), diffusion steps taken.
         ended: (B, n), when the last of them ended.
+        mixed: (B, n), whether each chunk is a mixture of the neighbors' chunks, as it must be.
     """
 
     chunks: Any
@@ -148,3 +149,4 @@ class Planned(NamedTuple):
     weights: Any
     n_steps: Any
     ended: Any
+    mixed: Any

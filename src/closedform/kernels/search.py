@@ -126,14 +126,14 @@ def nearest_rows(columns, n, query, k, distances, rows):
     share = k / n
     rank = int(sample.size * share + 6.0 * math.sqrt(sample.size * share * (1.0 - share))) + 4
     count = 0
-    while count < k:
+    while count < k:  # ends with all rows: what is not a number is not beyond anything
         within = kth_smallest(sample, rank) if rank < sample.size else np.inf
-        rank *= 2
+        rank = min(2 * rank, SAMPLE)
         distances_within(columns, query, within, distances)
         count = 0
         for i in range(n):
             rows[count] = i
-            count += distances[i] <= within
+            count += not distances[i] > within
     keep_smallest(distances, k, rows, count)
     return k
 

@@ -9,6 +9,17 @@ from closedform.diffusion.process import DDPM
 from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.errors import ConfigError
 
+MOST = {  # of each parameter, so that a file that was not made here asks for no more than there is
+    "n_obs_steps": 1000,
+    "n_action_steps": 10_000,
+    "n_diffusion_steps": 10_000,
+    "n_sampling_steps": 10_000,
+    "n_blocks": 256,
+    "kernel_size": 1023,
+}
+MOST_WIDE = 65_536  # of what is not named there
+MOST_RESOLUTIONS = 16
+
 
 @dataclass(frozen=True, kw_only=True)
 class DiffusionConfig:
@@ -32,8 +43,12 @@ class DiffusionConfig:
     def __post_init__(self):
         for field in fields(self):
             value, least = getattr(self, field.name), 0 if field.name == "n_past" else 1
-            if field.type == "int" and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            if field.type != "int":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{field.name}: expected a whole number of at least {least}, found {value!r}")
+            if value > (most := MOST.get(field.name, MOST_WIDE)):
+                raise ConfigError(f"{field.name}: expected at most {most}, found {_digits(value)}")
         if self.n_execute > self.n_future:
             raise ConfigError(f"n_execute: expected at most n_action_steps ({self.n_future}), found {self.n_execute}")
         if self.sampler not in ("ddpm", "ddim"):
@@ -69,6 +84,8 @@ class NeuralConfig(DiffusionConfig):
         super().__post_init__()
         if self.width % (2 * self.n_heads):
             raise ConfigError(f"width: expected a multiple of twice the {self.n_heads} heads, found {self.width}")
+        if self.observation_embedding % 2:
+            raise ConfigError(f"observation_embedding: expected an even number, found {self.observation_embedding}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +111,25 @@ class UNetConfig(DiffusionConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if not isinstance(self.down_dims, tuple | list) or not 1 <= len(self.down_dims) <= MOST_RESOLUTIONS:
+            raise ConfigError(f"down_dims: expected 1 to {MOST_RESOLUTIONS} widths, found {str(self.down_dims)[:80]}")
         object.__setattr__(self, "down_dims", tuple(self.down_dims))  # a list, in a file
-        if not self.down_dims or any(width % self.n_groups for width in self.down_dims):
+        if not all(type(width) is int and 1 <= width <= MOST_WIDE for width in self.down_dims):
+            raise ConfigError(f"down_dims: expected widths of 1 to {MOST_WIDE}, found {str(self.down_dims)[:80]}")
+        if self.prediction not in ("epsilon", "denoised"):
+            raise ConfigError(f"prediction: expected epsilon or denoised, found {self.prediction!r}")
+        if not (self.bound is None or (isinstance(self.bound, int | float) and 0 < self.bound <= 1e6)):
+            raise ConfigError(f"bound: expected None, or a number up to 1e6, found {str(self.bound)[:80]}")
+        if not isinstance(self.use_film_scale_modulation, bool):
+            raise ConfigError(
+                f"use_film_scale_modulation: expected true or false, found {self.use_film_scale_modulation!r}"
+            )
+        if self.kernel_size % 2 == 0:
+            raise ConfigError(f"kernel_size: expected an odd number, found {self.kernel_size}")
+        if self.diffusion_step_embed_dim % 2 or self.diffusion_step_embed_dim < 4:
+            found = self.diffusion_step_embed_dim
+            raise ConfigError(f"diffusion_step_embed_dim: expected an even number of at least 4, found {found}")
+        if any(width % self.n_groups for width in self.down_dims):
             raise ConfigError(f"down_dims: expected multiples of the {self.n_groups} groups, found {self.down_dims}")
         halvings = 2 ** (len(self.down_dims) - 1)
         if self.n_action_steps % halvings:
@@ -125,9 +159,11 @@ class TrainingConfig:
     """Of the first weights and of all batches and noise."""
 
     def __post_init__(self):
-        for name in ("n_steps", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)!r}")
+        for name, high in (("n_steps", 10**9), ("batch_size", 10**6)):
+            if not 1 <= getattr(self, name) <= high:
+                raise ConfigError(f"{name}: expected at least 1 and at most {high}, found {getattr(self, name)!r}")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed: expected 0 to 2^63 - 1, found {self.seed!r}")
         for name, high in (
             ("learning_rate", 1.0),
             ("weight_decay", 1.0),
@@ -138,3 +174,8 @@ class TrainingConfig:
                 raise ConfigError(f"{name}: expected 0 to {high:g}, found {getattr(self, name)!r}")
         if self.warm_up < 0:
             raise ConfigError(f"warm_up: expected 0 or more, found {self.warm_up!r}")
+
+
+def _digits(value: int) -> str:
+    """A whole number for a message; Python does not write one of thousands of digits."""
+    return str(value) if value.bit_length() < 100 else f"a number of {value.bit_length()} bits"

@@ -45,6 +45,15 @@ class DiT(nn.Module):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
 
+    @staticmethod
+    def count(config: NeuralConfig, n_features: int, n_numbers: int) -> int:
+        """How many weights such a network has; nothing is allocated, so that no file can ask for too many."""
+        width, hidden, embedding = config.width, config.observation_hidden, config.observation_embedding
+        layers = [(n_features, hidden), (hidden, embedding), (embedding, width), (width, width), (n_numbers, width)]
+        layers += config.n_blocks * [(width, m * width) for m in (3, 1, 4, 6)] + config.n_blocks * [(4 * width, width)]
+        layers += [(width, 2 * width), (width, n_numbers)]
+        return sum((n_in + 1) * n_out for n_in, n_out in layers)
+
     def forward(self, chunk: Tensor, level: Tensor, features: Tensor) -> Tensor:
         """The noise in chunks (B, N_a, D) at noise levels (B,), 1 to S, given features (B, D_z). -> (B, N_a, D)."""
         condition = self.embed_level(waves(level, self.n_waves) + self.embed_observation(features))

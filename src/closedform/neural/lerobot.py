@@ -12,17 +12,20 @@ from safetensors.torch import load_file
 
 from closedform.demos.layout import Layout
 from closedform.errors import LoadError
+from closedform.files import name_of
 from closedform.neural.config import UNetConfig
 from closedform.neural.data import Normalisation
-from closedform.neural.policy import NeuralPolicy, make_network
+from closedform.neural.policy import NeuralPolicy, count_weights, make_network
+from closedform.snapshot import Snapshot
 
 STATE, ENVIRONMENT, ACTION = "observation.state", "observation.environment_state", "action"
 PREFIX = "diffusion.unet."
 NETWORK = ("down_dims", "kernel_size", "n_groups", "diffusion_step_embed_dim", "use_film_scale_modulation")
+MAX_FEATURES = 4096  # numbers in an observation window
 CORRELATION = 0.99  # assumed between consecutive observations, of which a checkpoint keeps no statistics
 
 
-def read_lerobot(folder: Path, content: dict[str, Any]) -> NeuralPolicy:
+def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
     """Reads a checkpoint, given what its config.json says.
 
     Observations are `observation.state` followed by `observation.environment_state`, if there is one; nothing is known
@@ -31,6 +34,7 @@ def read_lerobot(folder: Path, content: dict[str, Any]) -> NeuralPolicy:
     A checkpoint keeps the ranges or moments of single numbers only, of which a mean and a covariance are made; to
     augment the policy, give the demonstrations that it was trained on as well (`AugmentedPolicy(familiar=...)`).
     """
+    folder = snapshot.folder
     try:
         images = [name for name, feature in content["input_features"].items() if feature["type"] == "VISUAL"]
         known = STATE in content["input_features"] and isinstance(content["normalization_mapping"], dict)
@@ -44,8 +48,8 @@ def read_lerobot(folder: Path, content: dict[str, Any]) -> NeuralPolicy:
     _check(folder, content, "noise_scheduler_type", ("DDPM", "DDIM"))
     try:
         names = [name for name in (STATE, ENVIRONMENT) if name in content["input_features"]]
-        widths = {name: int(content["input_features"][name]["shape"][0]) for name in names}
-        widths[ACTION] = int(content["output_features"][ACTION]["shape"][0])
+        widths = {name: _width(content["input_features"][name]) for name in names}
+        widths[ACTION] = _width(content["output_features"][ACTION])
         config = UNetConfig(
             n_obs_steps=content["n_obs_steps"],
             n_action_steps=content["horizon"],
@@ -58,21 +62,30 @@ def read_lerobot(folder: Path, content: dict[str, Any]) -> NeuralPolicy:
             bound=float(content["clip_sample_range"]) if content["clip_sample"] else None,
             **{name: content[name] for name in NETWORK},
         )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        n_features = config.n_obs_steps * sum(widths[name] for name in names)
+        if n_features > MAX_FEATURES:
+            raise ValueError(f"{n_features} numbers in an observation window, of at most {MAX_FEATURES}")
+        n_expected = count_weights(config, n_features, widths[ACTION])
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise LoadError(f"{folder / 'config.json'}: expected LeRobot's diffusion policy, found {error!r}") from error
-    tensors = _tensors(folder)
-    n_features = config.n_obs_steps * sum(widths[name] for name in names)
-    model = make_network(config, n_features, widths[ACTION])
+    tensors = _tensors(snapshot)
     weights = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
+    n_found = sum(value.numel() for value in weights.values())
+    if n_expected > 4 * n_found:  # and the network would be far larger than the file
+        raise LoadError(f"{folder}: expected the weights that config.json says, found {n_found} of {n_expected}")
     try:
+        model = make_network(config, n_features, widths[ACTION])
         model.load_state_dict(weights)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         said = str(error).splitlines()
         raise LoadError(f"{folder}: expected the weights that config.json says, found: {said[-1].strip()}") from error
     seen = [_scaling(folder, content, tensors, name, widths[name]) for name in names]
     offset, scale, mean, deviation = (np.concatenate(parts) for parts in zip(*seen, strict=True))
     action_offset, action_scale, *_ = _scaling(folder, content, tensors, ACTION, widths[ACTION])
     steps = config.n_obs_steps
+    numbers = offset, scale, mean, deviation, action_offset, action_scale
+    if not all(np.isfinite(part).all() for part in (*numbers, *(p.numpy() for p in model.state_dict().values()))):
+        raise LoadError(f"{folder}: expected finite weights and statistics, found others")
     variance = np.diag((deviation * scale) ** 2)
     return NeuralPolicy(
         config,
@@ -97,15 +110,25 @@ def _check(folder: Path, content: dict[str, Any], name: str, allowed: tuple[str,
         )
 
 
-def _tensors(folder: Path) -> dict[str, torch.Tensor]:
+def _width(feature: dict[str, Any]) -> int:
+    """How many numbers an input or output has."""
+    width = feature["shape"][0]
+    if type(width) is not int or not 1 <= width <= MAX_FEATURES:
+        raise ValueError(f"a shape of {str(width)[:30]} instead of 1 to {MAX_FEATURES} numbers")
+    return width
+
+
+def _tensors(snapshot: Snapshot) -> dict[str, torch.Tensor]:
     """The weights, and the statistics that older versions keep among them and newer ones in files of their own."""
-    if not (folder / "model.safetensors").exists():
-        raise LoadError(f"{folder}: expected model.safetensors beside config.json, found none")
+    names = [name for name in snapshot.files if name.endswith("normalizer_processor.safetensors")]
+    if "model.safetensors" not in snapshot.files:
+        raise LoadError(f"{snapshot.folder}: expected model.safetensors beside config.json, found none")
     found: dict[str, torch.Tensor] = {}
-    for path in [folder / "model.safetensors", *sorted(folder.glob("policy_*normalizer_processor.safetensors"))]:
+    for name in ["model.safetensors", *sorted(names)]:
+        file, path = snapshot.files[name], snapshot.folder / name
         try:
-            found |= load_file(path)
-        except (OSError, SafetensorError, ValueError) as error:
+            found |= load_file(name_of(file, path))
+        except (OSError, SafetensorError, ValueError, KeyError, RuntimeError) as error:
             raise LoadError(f"{path}: expected a whole safetensors file, found {error}") from error
     return found
 

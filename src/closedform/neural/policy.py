@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,32 +9,32 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from closedform.demos.episode import real_array
 from closedform.demos.layout import Layout
+from closedform.device import choose_device
 from closedform.diffusion.denoiser import Denoiser
 from closedform.diffusion.predictor import Predictor
 from closedform.diffusion.sampler import SAMPLERS, Callback, ddpm
 from closedform.errors import ConfigError, DataError, LoadError
-from closedform.files import crc32, flush
+from closedform.files import crc32
 from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.data import Normalisation, TrainingData
-from closedform.neural.device import choose_device
 from closedform.neural.dit import DiT
 from closedform.neural.unet import UNet
+from closedform.policies.folder import FORMAT_VERSION, as_path, check_seal, holds_only, write_content, write_folder
+from closedform.policies.folder import NEURAL as FORMAT
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, Streams, generator
-from closedform.policies.saving import as_path
+from closedform.policies.saving import read_layout
 from closedform.retrieval.feature_map import GeometricFeatures
 from closedform.retrieval.metric import cholesky
+from closedform.snapshot import Snapshot
 
-FORMAT = "closedform-neural"
-FORMAT_VERSION = 1
 FILES = ("config.json", "policy.safetensors", "training.safetensors")  # of a policy, and of its training
-NEW_FILES = (".policy.safetensors.new", ".config.json.new", ".training.safetensors.new")  # until they are whole
+UNFINISHED = (".policy.safetensors.new", ".config.json.new", ".training.safetensors.new")  # what a kill may leave
 ARRAYS = ("feature_offset", "feature_scale", "action_offset", "action_scale", "mean", "covariance")
 
 
@@ -237,47 +236,39 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
             folder: where to.
             half: whether to write the weights in half precision.
         """
-        folder = self.check_folder(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        write_folder(self.check_folder(folder), lambda new: self.write(new, half=half), keep=FILES[2:])
+
+    def write(self, folder: Path, *, half: bool = False) -> None:
+        """Writes the files of the policy into an empty folder."""
         tensors = {name: torch.as_tensor(getattr(self.normalisation, name)).contiguous() for name in ARRAYS}
         tensors["weights"] = self._weights().to(torch.float16 if half else torch.float32).cpu().contiguous()
-        config = {
+        content = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "parameters": asdict(self.config),
             "observation_layout": self.observation_layout.to_json(),
             "action_layout": self.action_layout.to_json(),
-            "crc32": _checksum(tensors),
+            "crc32": _checksum({name: tensor.numpy() for name, tensor in tensors.items()}),
         }
-        save_file(tensors, folder / NEW_FILES[0])
-        (folder / NEW_FILES[1]).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        for new, name in zip(NEW_FILES, ("policy.safetensors", "config.json"), strict=False):
-            flush(folder / new)
-            (folder / new).replace(folder / name)
+        save_file(tensors, folder / "policy.safetensors")
+        write_content(folder, content)
 
     @staticmethod
     def check_folder(folder: Any) -> Path:
         """The path of a folder that a neural policy can be saved to, else says why not."""
         folder = as_path(folder)
-        if folder.exists() and not _replaceable(folder):
+        if folder.exists() and not holds_only(folder, _belongs, (FORMAT,)):
             raise LoadError(f"{folder}: expected nothing, or a neural policy to replace, found other files")
         return folder
 
 
-def _replaceable(folder: Path) -> bool:
-    """Whether there is nothing in a folder but a neural policy and its training, or what a kill left of them."""
-    if not folder.is_dir() or not {path.name for path in folder.iterdir()} <= {*FILES, *NEW_FILES}:
-        return False
-    try:
-        return json.loads((folder / "config.json").read_text(encoding="utf-8"))["format"] == FORMAT
-    except FileNotFoundError:
-        return not (folder / "policy.safetensors").exists()
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+def _belongs(name: str) -> bool:
+    """Whether a file is that of a neural policy or of its training, or what a kill left of them."""
+    return name in FILES or name.startswith(UNFINISHED)
 
 
-def _checksum(tensors: dict[str, torch.Tensor]) -> str:
-    return crc32([tensors[name].numpy() for name in sorted(tensors)])
+def _checksum(arrays: dict[str, np.ndarray]) -> str:
+    return crc32([arrays[name] for name in sorted(arrays)])
 
 
 def make_network(config: NeuralConfig | UNetConfig, n_features: int, n_numbers: int) -> torch.nn.Module:
@@ -285,39 +276,42 @@ def make_network(config: NeuralConfig | UNetConfig, n_features: int, n_numbers: 
     return UNet(config, n_features, n_numbers) if isinstance(config, UNetConfig) else DiT(config, n_features, n_numbers)
 
 
-def read_neural(folder: Path, content: dict[str, Any], device: str = "cpu") -> NeuralPolicy:
+def count_weights(config: NeuralConfig | UNetConfig, n_features: int, n_numbers: int) -> int:
+    """How many weights the network of a configuration has, which is told without making it."""
+    kind: Any = UNet if isinstance(config, UNetConfig) else DiT
+    return kind.count(config, n_features, n_numbers)
+
+
+def read_neural(snapshot: Snapshot, content: dict[str, Any], device: str = "cpu") -> NeuralPolicy:
     """Reads a policy that `NeuralPolicy.save` wrote, given what its config.json says."""
-    path = folder / "policy.safetensors"
-    if content.get("format_version") != FORMAT_VERSION:
-        raise LoadError(
-            f"{folder}: expected a neural policy of version {FORMAT_VERSION}, found {content.get('format_version')!r}"
-        )
+    folder, path = snapshot.folder, snapshot.folder / "policy.safetensors"
+    arrays = snapshot.arrays(path.name)
     try:
         config = (UNetConfig if "down_dims" in content["parameters"] else NeuralConfig)(**content["parameters"])
-        layouts = [Layout.from_json(content[key]) for key in ("observation_layout", "action_layout")]
-        tensors = load_file(path)
-    except FileNotFoundError as error:
-        raise LoadError(f"{folder}: expected policy.safetensors beside config.json, found none") from error
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        layouts = [read_layout(content[key]) for key in ("observation_layout", "action_layout")]
+        n_features = config.n_obs_steps * GeometricFeatures(layouts[0]).encoding.width
+        n_numbers = GeometricFeatures(layouts[1]).encoding.width
+        n_weights = count_weights(config, n_features, n_numbers)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise LoadError(f"{folder}: expected a whole neural policy, found {error!r}") from error
-    n_features = config.n_obs_steps * GeometricFeatures(layouts[0]).encoding.width
-    n_numbers = GeometricFeatures(layouts[1]).encoding.width
     shapes = {
         **dict.fromkeys(("feature_offset", "feature_scale", "mean"), (n_features,)),
         **dict.fromkeys(("action_offset", "action_scale"), (n_numbers,)),
         "covariance": (n_features, n_features),
-        "weights": (sum(p.numel() for p in make_network(config, n_features, n_numbers).parameters()),),
+        "weights": (n_weights,),
     }
     for name, shape in shapes.items():
-        found = tuple(tensors[name].shape) if name in tensors else "none"
+        found = arrays[name].shape if name in arrays else "none"
         if found != shape:
             raise LoadError(f"{path}: expected {name} of shape {shape} as config.json says, found {found}")
-        if not torch.isfinite(tensors[name]).all():
+        if arrays[name].dtype.kind != "f" or not np.isfinite(arrays[name]).all():
             raise LoadError(f"{path}: expected finite numbers, found others among {name}")
-    if _checksum({name: tensors[name] for name in shapes}) != content.get("crc32"):
+    if set(arrays) != set(shapes) or _checksum(arrays) != content.get("crc32"):
         raise LoadError(f"{folder}: expected the numbers that were saved, found others; the files were damaged")
-    arrays = {name: tensors[name].numpy() for name in ARRAYS}
+    check_seal(snapshot, content)
+    copies = {name: np.array(array) for name, array in arrays.items()}
     try:
-        return NeuralPolicy(config, tensors["weights"], layouts[0], layouts[1], Normalisation(**arrays), device)
-    except DataError as error:
+        normalisation = Normalisation(**{name: copies[name] for name in ARRAYS})
+        return NeuralPolicy(config, copies["weights"], layouts[0], layouts[1], normalisation, device)
+    except (DataError, ValueError, RuntimeError) as error:  # a network that cannot be made
         raise LoadError(f"{path}: {error}") from error

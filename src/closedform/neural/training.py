@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
 from closedform.errors import LoadError
-from closedform.files import crc32
+from closedform.files import crc32, parse_json, replacing, saving
 from closedform.neural.config import NeuralConfig, TrainingConfig
 from closedform.neural.data import TrainingData
 from closedform.neural.dit import DiT
+from closedform.policies.folder import as_path, find_folder, restore_folder
 
 LOSS_MEMORY = 0.99  # how slowly the loss that is shown follows
 
@@ -183,30 +184,43 @@ class Trainer:
 
     def save(self, folder: Path) -> None:
         """Writes a checkpoint; the last one is replaced only when the new one is whole."""
-        folder.mkdir(parents=True, exist_ok=True)
-        new = folder / ".training.safetensors.new"
-        save_file(self.state(), new, metadata={"subject": json.dumps(self._subject())})
-        new.replace(folder / "training.safetensors")
+        folder, state = as_path(folder), self.state()
+        metadata = {"subject": json.dumps(self._subject()), "crc32": _checksum(state)}
+        with saving(folder):
+            restore_folder(folder)
+        with replacing(folder / "training.safetensors") as new:
+            save_file(state, new, metadata=metadata)
 
     def load(self, folder: Path) -> bool:
         """Goes on from a checkpoint; says whether there was one."""
-        path = folder / "training.safetensors"
+        path = find_folder(folder) / "training.safetensors"
         if not path.exists():
             return False
+        expected = self.state()
         try:
-            state = load_file(path)
-            subject = _metadata(path)
-        except (OSError, SafetensorError, ValueError) as error:
+            with safe_open(path, "pt") as file:
+                metadata = file.metadata() or {}
+                shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - no dict
+                if shapes != {name: list(tensor.shape) for name, tensor in expected.items()}:
+                    shapes = None
+                state = {name: file.get_tensor(name) for name in expected} if shapes else {}
+        except (OSError, SafetensorError, ValueError, RuntimeError) as error:
             raise LoadError(f"{path}: expected a whole checkpoint, found {error}") from error
+        subject = parse_json(metadata.get("subject", "{}"), path, "a whole checkpoint")
         for name, value in self._subject().items():
-            if subject.get(name) != value:
+            found = subject.get(name) if isinstance(subject, dict) else None
+            if found != value:
                 raise LoadError(
-                    f"{path}: expected a checkpoint of this training, found one with {name} {subject.get(name)} "
+                    f"{path}: expected a checkpoint of this training, found one with {name} {found} "
                     f"instead of {value}; choose another folder"
                 )
+        if not state or any(tensor.dtype != expected[name].dtype for name, tensor in state.items()):
+            raise LoadError(f"{path}: expected a whole checkpoint, found other numbers than this training has")
+        if metadata.get("crc32") not in (None, _checksum(state)):  # older ones have none
+            raise LoadError(f"{path}: expected what was saved, found a checksum mismatch; the file was damaged")
         try:
             self.restore(state)
-        except (KeyError, RuntimeError) as error:
+        except (KeyError, RuntimeError, TypeError) as error:
             raise LoadError(f"{path}: expected a whole checkpoint, found {error!r}") from error
         return True
 
@@ -221,8 +235,5 @@ class Trainer:
         }
 
 
-def _metadata(path: Path) -> dict[str, Any]:
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        return json.loads((file.metadata() or {}).get("subject", "{}"))
+def _checksum(state: dict[str, Tensor]) -> str:
+    return crc32([state[name].numpy() for name in sorted(state)])

@@ -58,6 +58,24 @@ class UNet(nn.Module):
             Convolution(widths[0], widths[0], config.kernel_size, 8), nn.Conv1d(widths[0], n_numbers, 1)
         )
 
+    @staticmethod
+    def count(config: UNetConfig, n_features: int, n_numbers: int) -> int:
+        """How many weights such a network has; nothing is allocated, so that no file can ask for too many."""
+        embedding, widths, size = config.diffusion_step_embed_dim, config.down_dims, config.kernel_size
+        scales = 2 if config.use_film_scale_modulation else 1
+
+        def residual(n_in: int, n_out: int) -> int:
+            convolutions = (n_in + n_out) * size * n_out + 6 * n_out  # with their biases and normalisations
+            past = 0 if n_in == n_out else (n_in + 1) * n_out
+            return convolutions + (embedding + n_features + 1) * scales * n_out + past
+
+        total = 8 * embedding * embedding + 5 * embedding + 2 * residual(widths[-1], widths[-1])
+        for n_in, n_out in pairwise((n_numbers, *widths)):
+            total += residual(n_in, n_out) + residual(n_out, n_out)
+        for n_in, n_out in pairwise(reversed(widths)):  # and the layers that halve and double the time steps
+            total += residual(2 * n_in, n_out) + residual(n_out, n_out) + 7 * n_out * n_out + 2 * n_out
+        return total + widths[0] * size * widths[0] + 3 * widths[0] + (widths[0] + 1) * n_numbers
+
     def forward(self, chunk: Tensor, level: Tensor, features: Tensor) -> Tensor:
         """Chunks (B, N_a, D) at noise levels (B,), 1 to S, given features (B, D_z). -> (B, N_a, D)."""
         condition = torch.cat([self.diffusion_step_encoder(level - 1), features], dim=1)  # its levels begin at 0

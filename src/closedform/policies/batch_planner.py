@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from closedform.diffusion.mixture import ROUNDING
 from closedform.errors import ConfigError, MissingExtraError
 from closedform.kernels.records import GoalTerm, Rows
-from closedform.policies.demonstration_policy import Generated, refuse_unmeasured
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.generated import Generated, refuse_unsound
 from closedform.policies.randomness import Seed, generator
 from closedform.retrieval.store import Store
 
@@ -63,6 +65,9 @@ class BatchPlanner:
         self.policy, self._host = policy, policy._store
         self._store, self._centre = _on_device(policy, self._host, self._tensor)
         self._steps = self._tensor(policy._steps)
+        if self._store.normalized is not None:
+            bounds = self._store.normalized.aminmax(dim=0)
+            self._range = [bound.repeat(policy.config.n_action_steps)[None] for bound in bounds]
         self._lock = threading.Lock()
         self._graphs: dict[tuple[str, int, int], Callable[..., Any]] = {}
 
@@ -76,16 +81,19 @@ class BatchPlanner:
         import torch
 
         windows = self.policy._sampling_windows(observations, n_samples)
+        DemonstrationPolicy._check_size(self.policy, self._host, len(windows), int(n_samples))  # it draws in parts
         queries = self.queries(windows)
         rng = torch.Generator(self.device).manual_seed(int(generator(seed).integers(2**63)))
         at_once = min(DISTANCES_AT_ONCE // len(self._host), SAMPLES_AT_ONCE // int(n_samples))
         if self.device.type != "cuda":
             at_once = min(at_once, self._unfused_at_once(int(n_samples)))
         parts = [self.chunks(some, int(n_samples), rng) for some in queries.split(max(1, at_once))]
-        chunks, carries, distances = (np.concatenate([part[i].cpu().numpy() for part in parts]) for i in range(3))
+        chunks, carries, distances, mixed = (
+            np.concatenate([part[i].cpu().numpy() for part in parts]) for i in range(4)
+        )
         none = np.empty((len(chunks), 0), np.int64)
-        generated = Generated(chunks.astype(np.float64), carries, distances, none, none[..., None], none, none)
-        return self.policy._to_robot(self._host, windows, refuse_unmeasured(generated))
+        made = Generated(chunks.astype(np.float64), carries, distances, none, none[..., None], none, none, mixed=mixed)
+        return self.policy._to_robot(self._host, windows, refuse_unsound(made))
 
     def queries(self, windows: np.ndarray) -> torch.Tensor:
         """Features of observation windows, as the device has those of the demonstrations."""
@@ -93,11 +101,11 @@ class BatchPlanner:
 
     def chunks(
         self, queries: torch.Tensor, n_samples: int, rng: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Normalised chunks (B, n, D), how they are carried over, and distances, on the device."""
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Normalised chunks (B, n, D), how they are carried over, distances, and whether chunks are mixtures (B, n)."""
         with self._lock:
             near, chunks = self.plan(queries, self.draw(len(queries), n_samples, rng))
-            return chunks.clone(), near.carries.clone(), near.distances.clone()
+            return chunks.clone(), near.carries.clone(), near.distances.clone(), near.contain(chunks)
 
     def plan(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor]:
         """The neighbours of queries, and chunks (B, n, D) made with random numbers; the next call overwrites both."""
@@ -108,10 +116,10 @@ class BatchPlanner:
         samples = left_over.nonzero()
         if len(samples) and self._k <= SECOND_SEES:  # neighbors that weigh little at first matter in the end
             at_once = SECOND_AT_ONCE[len(samples) > SECOND_AT_ONCE[0]]
-            samples = self._redo(self._fused_in_order, samples, at_once, queries, numbers, chunks)
+            samples = self._redo(self._fused_in_order, samples, at_once, queries, numbers, near, chunks)
         if len(samples):  # more neighbors matter than the fused kernel can hold
             at_once = min(REDONE_AT_ONCE, self._unfused_at_once(1))
-            self._redo(self._unfused, samples, at_once, queries, numbers, chunks)
+            self._redo(self._unfused, samples, at_once, queries, numbers, near, chunks)
         return near, chunks
 
     def _redo(
@@ -121,6 +129,7 @@ class BatchPlanner:
         at_once: int,
         queries: torch.Tensor,
         numbers: Numbers,
+        near: Neighbours,
         chunks: torch.Tensor,
     ) -> torch.Tensor:
         """Makes some samples (m, 2), of plan and sample, again, so many at once; returns those left over even so."""
@@ -131,8 +140,10 @@ class BatchPlanner:
             padded = torch.cat([some, some[:1].expand(at_once - len(some), 2)])
             plans, which = padded.T
             attempts = chunks[plans, which][:, None]
-            _, made, *left_over = self._replay(plan, queries[plans], numbers.of(plans, which), attempts)
+            found, made, *left_over = self._replay(plan, queries[plans], numbers.of(plans, which), attempts)
             chunks[some[:, 0], some[:, 1]] = made[: len(some), 0]
+            if self._store.normalized is None:
+                near.low[some[:, 0]], near.high[some[:, 0]] = found.low[: len(some)], found.high[: len(some)]
             left += [some[each[: len(some), 0] > 0] for each in left_over]
         return torch.cat(left)
 
@@ -201,20 +212,21 @@ class BatchPlanner:
         squared = torch_plan.squared_distances(store, queries, rows)
         carries = torch_plan.choose_transfer(store, rows, squared)
         log_weights = torch_plan.log_weights_of(store, queries, rows, squared)
-        measured = torch.isfinite(store.metric.precision * squared.amax(1))
+        measured = torch.isfinite(store.metric.precision * squared.amax(1)) & ~log_weights.isnan().any(1)
         distances = torch.where(measured, squared.amin(1).sqrt(), torch.nan)
         n_kept = self._k if everything else min(self._k, N_KEPT)
         log_weights, order = log_weights.sort(1, descending=True)
         log_weights, rows = log_weights[:, :n_kept].contiguous(), rows.gather(1, order[:, :n_kept])
         width = store.rows.actions.shape[1]
         if store.normalized is not None:
-            return Neighbours(carries, distances, store.normalized, store.rows.starts[rows] * width, log_weights)
+            offsets = store.rows.starts[rows] * width
+            return Neighbours(carries, distances, store.normalized, offsets, log_weights, *self._range)
         encoded = torch_plan.encoded_chunks(store, rows)
         chunks = torch_plan.transferred(store, encoded, store.rows.poses[rows], carries)
         chunks = torch_plan.normalized(store, chunks, carries)
         size = self.policy.config.n_action_steps * width
         offsets = torch.arange(0, rows.numel() * size, size, device=rows.device).view(rows.shape)
-        return Neighbours(carries, distances, chunks, offsets, log_weights)
+        return Neighbours(carries, distances, chunks, offsets, log_weights, *chunks.flatten(2).aminmax(dim=1))
 
     def gathered(self, near: Neighbours, size: int) -> torch.Tensor:
         """The chunks of neighbours, (B, m, D)."""
@@ -334,6 +346,7 @@ class Neighbours:
         carries: (B, H, 2); distances: (B,), to the nearest, not a number where some could not be measured.
         chunks, offsets: the chunk of neighbour i of plan b begins at number offsets[b, i] of chunks.
         log_weights: (B, m), the largest first, which is 0.
+        low, high: (B, D) or (1, D), the range of chunks, of these neighbours or of all.
     """
 
     carries: torch.Tensor
@@ -341,6 +354,14 @@ class Neighbours:
     chunks: torch.Tensor
     offsets: torch.Tensor
     log_weights: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
+
+    def contain(self, samples: torch.Tensor) -> torch.Tensor:
+        """Whether each sample lies within the range of chunks, but for rounding. (B, n, D) -> (B, n)."""
+        slack = ROUNDING * (1 + self.high - self.low)
+        inside = (samples >= (self.low - slack)[:, None]) & (samples <= (self.high + slack)[:, None])
+        return inside.all(-1)
 
 
 def _on_device(

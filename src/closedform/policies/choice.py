@@ -10,12 +10,14 @@ from typing import Any, get_args, get_type_hints
 
 from closedform.demos.demos import Demos
 from closedform.errors import ConfigError, LoadError
+from closedform.files import read_json, replacing
 from closedform.policies.closed_form import ClosedFormPolicy
-from closedform.policies.config import PolicyConfig
+from closedform.policies.config import PolicyConfig, shown
 from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.folder import SHIPPED, find_folder
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.policy import Policy
-from closedform.policies.saving import POLICIES, SHIPPED, load_policy
+from closedform.policies.saving import POLICIES, load_policy
 from closedform.retrieval.large_store import Progress
 
 FORMAT = "closedform-config"
@@ -42,7 +44,7 @@ def make_policy(
         progress: is told what is being done, where that takes long.
     """
     path = Path(choice)
-    if choice in SHIPPED or (choice not in CHOICES and path.is_dir()):
+    if choice in SHIPPED or (choice not in CHOICES and find_folder(choice).is_dir()):
         if demos is not None or settings:
             raise ConfigError(
                 f"{choice} is a saved policy, which has its demonstrations and parameters: expected neither, found "
@@ -74,9 +76,9 @@ def parse_settings(config: type[PolicyConfig], settings: Sequence[str]) -> dict[
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
-            raise ConfigError(f"expected parameter=value, found {setting!r}")
+            raise ConfigError(f"expected parameter=value, found {shown(setting)}")
         if name not in known:
-            raise ConfigError(f"no parameter {name!r}: expected one of {', '.join(known)}")
+            raise ConfigError(f"no parameter {shown(name)}: expected one of {', '.join(known)}")
         if name in values:
             raise ConfigError(f"the parameter {name!r} is set twice")
         values[name] = _parse(name, text, get_args(hints[name]) or (hints[name],))
@@ -89,13 +91,13 @@ def _parse(name: str, text: str, allowed: tuple[type, ...]) -> Any:
     if bool in allowed:
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
-        raise ConfigError(f"{name}: expected true or false, found {text!r}")
+        raise ConfigError(f"{name}: expected true or false, found {shown(text)}")
     kind = next(kind for kind in allowed if kind is not type(None))
     try:
         return kind(text)
-    except ValueError as error:
+    except ValueError as error:  # also of a whole number of more than 4300 digits
         expected = "a whole number" if kind is int else "a number"
-        raise ConfigError(f"{name}: expected {expected}, found {text!r}") from error
+        raise ConfigError(f"{name}: expected {expected}, found {shown(text)}") from error
 
 
 def write_config(config: PolicyConfig, policy_class: type[DemonstrationPolicy[Any]], path: Path, **notes: Any) -> None:
@@ -107,20 +109,17 @@ def write_config(config: PolicyConfig, policy_class: type[DemonstrationPolicy[An
         "parameters": asdict(config),
         **notes,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    with replacing(path) as new:
+        new.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def read_config(path: Path) -> tuple[type[DemonstrationPolicy[Any]], dict[str, Any]]:
     """Reads such a file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LoadError(f"{path}: expected a parameter file that 'closedform tune' wrote, found {error}") from error
+    content = read_json(path, "a parameter file that 'closedform tune' wrote")
     kind = content.get("format") if isinstance(content, dict) else None
     if kind != FORMAT or content.get("format_version") != FORMAT_VERSION:
         found = f"a file of format {kind!r}" if kind and kind != FORMAT else "another file or version"
         raise LoadError(f"{path}: expected a parameter file that 'closedform tune' wrote, found {found}")
-    if content.get("policy") not in POLICIES or not isinstance(content.get("parameters"), dict):
+    if content.get("policy") not in list(POLICIES) or not isinstance(content.get("parameters"), dict):
         raise LoadError(f"{path}: expected a parameter file with policy and parameters, found one without")
     return POLICIES[content["policy"]], {**PolicyConfig.BEFORE, **content["parameters"]}

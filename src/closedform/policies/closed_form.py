@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,14 +15,18 @@ import numpy as np
 from closedform import kernels
 from closedform.demos.episode import real_array
 from closedform.diffusion.denoiser import ClosedForm
+from closedform.diffusion.mixture import is_mixture
 from closedform.diffusion.sampler import SAMPLERS, Step, ddpm, step_weights
 from closedform.errors import DataError
 from closedform.kernels.records import Draws, GoalTerm, PenaltyTerm, Planned, Rows, Sampling
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
-from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated
+from closedform.policies.deadline import seconds_not_cut
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.generated import Generated, unmeasured
 from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
 from closedform.policies.randomness import Seed, generator
 from closedform.provenance import n_cores
+from closedform.retrieval.frame import N_VOTERS
 from closedform.retrieval.large_store import LargeStore
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
 
 HEADROOM = 1e-4  # share of pruning_error that may be dropped at one step; the rest is room for steps that amplify it
 BATCH_PER_THREAD = 8  # plans below which another thread costs more than it gives
-FINISH_MARGIN = 1.5  # times what it took lately to finish a plan is left before a deadline
 NONE_FOUND = np.empty((0, 0), np.int64)
 
 
@@ -46,6 +48,28 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     """
 
     config_class: ClassVar[type[PolicyConfig]] = ClosedFormConfig
+
+    def _cautions(self) -> list[str]:
+        config, store, cautions = self.config, self._store, super()._cautions()
+        if config.deadline is None:
+            return cautions
+        k, n_frames = self._n_neighbors(store), len(store.spec.selected_frames)
+        seconds = seconds_not_cut(
+            n_searched=k if isinstance(store, LargeStore) else len(store),
+            n_features=len(store.feature_scale),
+            n_neighbors=k,
+            chunk_size=self._chunk_size(store),
+            n_tried=n_frames * N_VOTERS if n_frames > 1 else 0,
+            n_perturbations=config.n_perturbations,
+            compiled=kernels.enabled(),
+        )
+        if seconds > config.deadline:
+            cautions.append(
+                f"deadline is {1e3 * config.deadline:g} ms, but search, metric, frames and the first diffusion step "
+                f"are never cut short and take about {1e3 * seconds:.2g} ms: plans will be late; lower n_neighbors, "
+                "n_action_steps or n_obs_steps, or allow more time"
+            )
+        return cautions
 
     def denoiser(
         self,
@@ -69,7 +93,8 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         """
         store = self._store
         windows = self._windows(real_array(observation, "an observation")[None])
-        near = self._neighbourhood(store, store.features_of(windows)[0])
+        with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
+            near = self._neighbourhood(store, store.features_of(windows)[0])
         if frame is not None:
             names = [f.name for f in store.spec.selected_frames]
             if frame not in names:
@@ -92,10 +117,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         began: float | None = None,
     ) -> Generated:
         queries = store.features_of(windows)
-        stop_at = math.inf
-        if began is not None and self.config.deadline is not None:
-            finish = FINISH_MARGIN * (self._longest_finish + self._longest_memory)
-            stop_at = began + self.config.deadline - min(finish, self.config.deadline / 2)
+        stop_at = self._deadline.stop_at(began)
         generate = self._generate_reference
         if kernels.enabled() and (stop_at == math.inf or kernels.has_clock()):
             generate = self._generate_compiled
@@ -116,29 +138,30 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         stop_at: float = math.inf,
     ) -> Generated:
         """One observation after the other through `diffusion/`."""
-        sampler, process = SAMPLERS[self.config.sampler], self.config.make_process()
+        sampler, process, clock = SAMPLERS[self.config.sampler], self.config.make_process(), self._deadline.clock
         k, size, n_steps = self._n_neighbors(store), self._chunk_size(store), self.config.n_diffusion_steps
         made = _empty(len(queries), n_samples, size, k, len(store.spec.hands))
         for b, query in enumerate(queries):
             near = self._neighbourhood(store, query)
             noise = rng.standard_normal((n_samples, size))
-            denoiser = self._denoiser(store, near, penalty, self._perturbations(rng, store))
+            denoiser = self._denoiser(store, near, penalty, self._perturbations(rng, store), b)
             last: list[Step] = []
             extra = {"rng": rng} if sampler is ddpm else {}
 
             def keep_last(step: Step, last: list[Step] = last) -> None:
                 last[:] = [step]
-                if step.index + 1 < n_steps and time.perf_counter() >= stop_at:
+                if step.index + 1 < n_steps and clock() >= stop_at:
                     raise _OutOfTimeError
 
             try:
                 made.chunks[b] = sampler(denoiser, process, noise, n_steps=n_steps, callback=keep_last, **extra)
             except _OutOfTimeError:
                 made.chunks[b] = last[0].denoised
-            made.n_steps[b], made.ended[b] = last[0].index + 1, time.perf_counter()
+            made.n_steps[b], made.ended[b] = last[0].index + 1, clock()
             made.carries[b], made.distances[b] = near.carry, near.distance
             made.rows[b, : len(near.rows)] = near.rows
             made.weights[b, :, : len(near.rows)] = denoiser.weights(last[0].sample, last[0].time)
+            made.mixed[b] = is_mixture(made.chunks[b], denoiser.actions)
         return made
 
     def _generate_compiled(
@@ -183,6 +206,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 made.weights[part],
                 made.n_steps[part],
                 made.ended[part],
+                made.mixed[part],
             )
             terms = goal, PenaltyTerm(*penalty)
             plan_batch(rows, metric, *terms, store.transfers, sampling, draws, queries[part], k, found, planned)
@@ -216,6 +240,20 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 list(pool.map(lambda job: job(), jobs))
         return made
 
+    def _check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
+        """Refuses to plan where that would take more memory than there is.
+
+        Counted are the random numbers of all plans, and of one plan the neighbours' chunks and logits; the reference
+        weighs all samples of a plan at once.
+        """
+        config, size = self.config, self._chunk_size(store)
+        n_perturbations = config.n_perturbations if config.tau else 1
+        n_steps = config.n_diffusion_steps if config.sampler == "ddpm" else 0
+        drawn = n_plans * (n_samples * (2 + n_steps) + n_perturbations) * size
+        at_once = 1 if kernels.enabled() else n_samples
+        weighed = self._n_neighbors(store) * (2 * size + 3 * at_once * n_perturbations)
+        self._refuse_larger(drawn + weighed, n_plans, n_samples)
+
     def batch_planner(self, device: str = "cuda") -> BatchPlanner:
         """Plans for many observations at once on a GPU, with the demonstrations that there are now."""
         from closedform.policies.batch_planner import BatchPlanner
@@ -237,21 +275,24 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     def _neighbourhood(self, store: Store, query: np.ndarray) -> Neighbourhood:
         return find_neighbourhood(store, query, self._n_neighbors(store), self.config.metric)
 
-    def _denoiser(self, store: Store, near: Neighbourhood, penalty: Penalty, perturbations: np.ndarray) -> ClosedForm:
+    def _denoiser(
+        self, store: Store, near: Neighbourhood, penalty: Penalty, perturbations: np.ndarray, number: int = 0
+    ) -> ClosedForm:
+        """For the observation of that number."""
         squared = near.penalised(store, penalty, self.config.goal_weight)
+        log_weights = near.log_weights(squared, 2 * self._bandwidth(store.feature_scale) ** 2)
+        if log_weights is None:
+            raise unmeasured(number)
         return ClosedForm(
             process=self.config.make_process(),
             actions=store.normalised_chunks(near.rows, near.carry),
-            log_weights=-(squared - squared.min()) / (2 * self._bandwidth(store.feature_scale) ** 2),
+            log_weights=log_weights,
             perturbations=perturbations,
         )
 
     def _bandwidth(self, features: np.ndarray) -> float:
         """h, for features of that width."""
         return self.config.bandwidth / math.sqrt(features.shape[-1])
-
-    def _chunk_size(self, store: Store) -> int:
-        return self.config.n_action_steps * store.spec.encoding.width
 
     def _perturbations(self, rng: np.random.Generator, store: Store) -> np.ndarray:
         """(M, N_a * D) draws of N(0, tau^2 I), the same for all steps and samples; one zero without smoothing."""
@@ -273,4 +314,5 @@ def _empty(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Gen
         weights=np.zeros((n_plans, n_samples, k)),
         n_steps=np.empty((n_plans, n_samples), np.int64),
         ended=np.full((n_plans, n_samples), np.nan),
+        mixed=np.ones((n_plans, n_samples), bool),
     )

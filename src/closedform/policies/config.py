@@ -14,6 +14,15 @@ from closedform.retrieval.metric import METRICS
 PROCESSES = ("flow", "ddpm_cosine", "ddpm_linear")
 FEATURES = ("identity", "scaled", "geometric", "custom")
 INDEXES = ("auto", "exact", "faiss")
+MOST = {
+    "n_obs_steps": 1_000,
+    "n_action_steps": 10_000,
+    "n_execute": 10_000,
+    "n_neighbors": 1_000_000_000,
+    "n_perturbations": 10_000,
+    "n_diffusion_steps": 100_000,
+}
+LONGEST_SHOWN = 80  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -73,15 +82,13 @@ class PolicyConfig:
 
     def __post_init__(self):
         _normalise_types(self)
-        for name in ("n_obs_steps", "n_action_steps", "n_execute"):
-            _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        _check_counts(self)
         _check(
             self.n_execute <= self.n_action_steps,
             "n_execute",
             f"at most n_action_steps ({self.n_action_steps})",
             self.n_execute,
         )
-        _check(self.n_neighbors is None or self.n_neighbors >= 1, "n_neighbors", "at least 1", self.n_neighbors)
         _check(self.features in FEATURES, "features", _one_of(FEATURES), self.features)
         _check(self.metric in METRICS, "metric", _one_of(METRICS), self.metric)
         _check(self.index in INDEXES, "index", _one_of(INDEXES), self.index)
@@ -138,7 +145,8 @@ class ClosedFormConfig(KernelConfig):
     pruning_error: float = 1e-4
     """Error, in normalised actions, that the compiled kernel may make by dropping demonstrations; 0 drops none."""
     deadline: float | None = None
-    """Seconds that a plan may take: diffusion stops early, with the best chunk so far. None lets it finish."""
+    """Seconds that a plan may take: diffusion stops early, with the best chunk so far. None lets it finish. Search,
+    metric, frames and the first step are not cut short; a policy for which they alone take longer warns of it."""
 
     PAPER: ClassVar[dict[str, Any]] = {
         **KernelConfig.PAPER,
@@ -151,8 +159,6 @@ class ClosedFormConfig(KernelConfig):
     def __post_init__(self):
         super().__post_init__()
         _check(0 <= self.tau <= 1e6, "tau", "0 to 1e6", self.tau)
-        _check(self.n_perturbations >= 1, "n_perturbations", "at least 1", self.n_perturbations)
-        _check(self.n_diffusion_steps >= 1, "n_diffusion_steps", "at least 1", self.n_diffusion_steps)
         _check(self.process in PROCESSES, "process", _one_of(PROCESSES), self.process)
         _check(self.sampler in SAMPLERS, "sampler", _one_of(tuple(SAMPLERS)), self.sampler)
         _check(self.deadline is None or 0 < self.deadline <= 1e6, "deadline", "more than 0, or None", self.deadline)
@@ -169,7 +175,24 @@ class ClosedFormConfig(KernelConfig):
 
 def _check(holds: bool, name: str, expected: str, found: Any) -> None:
     if not holds:  # also where a comparison with NaN is false
-        raise ConfigError(f"{name}: expected {expected}, found {found!r}")
+        raise ConfigError(f"{name}: expected {expected}, found {shown(found)}")
+
+
+def _check_counts(config: PolicyConfig) -> None:
+    for name, most in MOST.items():
+        count = getattr(config, name, None)
+        if count is not None:
+            _check(count >= 1, name, "at least 1", count)
+            _check(count <= most, name, f"at most {most:,}", count)
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it, however long it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text)} characters)"
 
 
 def _normalise_types(config: PolicyConfig) -> None:
@@ -180,13 +203,18 @@ def _normalise_types(config: PolicyConfig) -> None:
         allowed = get_args(hint) or (hint,)
         if isinstance(value, bool) and bool in allowed:
             continue
-        if isinstance(value, Integral) and not isinstance(value, bool) and int in allowed:
-            object.__setattr__(config, field.name, int(value))
-        elif isinstance(value, Real) and not isinstance(value, bool) and float in allowed:
-            object.__setattr__(config, field.name, float(value))
-        elif isinstance(value, bool) or not isinstance(value, allowed):
+        try:
+            if isinstance(value, Integral) and not isinstance(value, bool) and int in allowed:
+                object.__setattr__(config, field.name, int(value))
+                continue
+            if isinstance(value, Real) and not isinstance(value, bool) and float in allowed:
+                object.__setattr__(config, field.name, float(value))
+                continue
+        except OverflowError as error:  # a whole number that no float holds
+            raise ConfigError(f"{field.name}: expected a number below 1e308, found {shown(value)}") from error
+        if isinstance(value, bool) or not isinstance(value, allowed):
             names = " or ".join(t.__name__ if t is not type(None) else "None" for t in allowed)
-            raise ConfigError(f"{field.name}: expected {names}, found {value!r}")
+            raise ConfigError(f"{field.name}: expected {names}, found {shown(value)}")
 
 
 def _one_of(choices: tuple[str, ...]) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
@@ -19,7 +18,9 @@ from closedform.demos.episode import Episode, real_array
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
-from closedform.policies.config import KernelConfig, PolicyConfig
+from closedform.policies.config import KernelConfig, PolicyConfig, shown
+from closedform.policies.deadline import Deadline
+from closedform.policies.generated import Generated, refuse_infinite, refuse_unsound
 from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
@@ -27,40 +28,17 @@ from closedform.policies.randomness import Seed, generator
 from closedform.retrieval.faiss_index import Recall
 from closedform.retrieval.feature_map import make_feature_map
 from closedform.retrieval.large_store import LargeStore, Progress, build_store
+from closedform.retrieval.limits import check_size
+from closedform.retrieval.pace import breathe, gently
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.spec import StoreSpec
 from closedform.retrieval.store import Store
 
 DEFAULT_NEIGHBORS = 2000
-FORGETTING = 0.99  # of how long finishing a plan took, from plan to plan
+UNDECIDED = 1e-5  # of the step between two values, by which rounding must not decide; in the middle it is the lower one
 NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
-
-
-@dataclass(frozen=True)
-class Generated:
-    """What a policy made for B observations with n samples each, before it is brought into the robot's units.
-
-    Attributes:
-        chunks: (B, n, N_a * D), normalised, as they are carried over.
-        carries: (B, hands, 2), how that is; see `Carrier`.
-        distances: (B,), to the nearest demonstration.
-        rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) where they were not asked for.
-        weights: (B, n, k), of those rows; or (B, n, 0).
-        n_steps: (B, n), diffusion steps taken, or (B, 0).
-        ended: (B, n), when the last of them ended, or not a number; or (B, 0).
-        complete: whether all steps were taken.
-    """
-
-    chunks: np.ndarray
-    carries: np.ndarray
-    distances: np.ndarray
-    rows: np.ndarray
-    weights: np.ndarray
-    n_steps: np.ndarray
-    ended: np.ndarray
-    complete: bool = True
 
 
 class DemonstrationPolicy(Policy[ConfigT]):
@@ -153,16 +131,18 @@ class DemonstrationPolicy(Policy[ConfigT]):
             relevance=config.relevance,
         )
         self._lock = threading.Lock()
-        self._longest_finish = 0.0  # seconds from the last diffusion step to the plan, at worst lately
-        self._longest_memory = 0.0  # and to remembering it
+        self._deadline = Deadline(getattr(config, "deadline", None))
         self._next_id = next_id
         self._store = make_store(spec)
-        if config.n_neighbors is not None and config.n_neighbors > len(self._store):
-            warnings.warn(
-                f"n_neighbors is {config.n_neighbors}, but there are only {len(self._store)} windows: using all",
-                ClosedFormWarning,
-                stacklevel=3,
-            )
+        self._check_size(self._store, 1, 1)
+        for caution in self._cautions():
+            warnings.warn(caution, ClosedFormWarning, stacklevel=3)
+
+    def _cautions(self) -> list[str]:
+        """What a user should know about parameters that do not fit the demonstrations."""
+        asked, found = self.config.n_neighbors, len(self._store)
+        few = asked is not None and asked > found
+        return [f"n_neighbors is {asked}, but there are only {found} windows: using all"] if few else []
 
     @property
     def observation_layout(self) -> Layout:
@@ -204,10 +184,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def add(self, episode: Episode | tuple[Any, Any]) -> int:
         """Adds an episode and returns its id; the next plan sees it."""
-        with self._lock:
+        with self._lock, gently():
             episode = as_episode(episode, self._next_id)
+            breathe()
             check_episode(episode, self._next_id, self.observation_layout, self.action_layout)
-            self._store = self._store.add(episode, self._next_id)
+            store = self._store.add(episode, self._next_id)
+            store.prepare(self.config.metric)
+            self._store = store
             self._next_id += 1
             return self._next_id - 1
 
@@ -215,8 +198,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """Removes an episode; plans are then as if it had never been there."""
         if not isinstance(episode_id, Integral) or isinstance(episode_id, bool):
             raise DataError(f"expected the id of an episode, a whole number, found {episode_id!r}")
-        with self._lock:
-            self._store = self._store.remove(episode_id)
+        with self._lock, gently():
+            store = self._store.remove(episode_id)
+            store.prepare(self.config.metric)
+            self._store = store
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -257,16 +242,16 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: LoopMemory) -> Plan:
         """Plans with what an agent remembers, and takes note of the plan."""
         plan, store = self.plan_with_store(window, seed=rng, penalty=memory.penalty)
-        planned = time.perf_counter()
+        planned = self._deadline.clock()
         memory.remember(plan, store)
-        self._longest_memory = max(FORGETTING * self._longest_memory, time.perf_counter() - planned)
+        self._deadline.remembered(planned)
         return plan
 
     def plan_with_store(
         self, observation: Any, *, seed: Seed, penalty: Callable[[Store], Penalty] | None = None
     ) -> tuple[Plan, Store]:
         """`plan`, together with the store it was made from; the penalty is a function of that store."""
-        began = time.perf_counter()
+        began = self._deadline.clock()
         store = self._store
         windows = self._windows(real_array(observation, "an observation")[None])
         extra = Penalty.none() if penalty is None else penalty(store)
@@ -288,20 +273,21 @@ class DemonstrationPolicy(Policy[ConfigT]):
             complete=made.complete,
         )
         if made.ended.size and not math.isnan(made.ended[0, 0]):
-            self._longest_finish = max(FORGETTING * self._longest_finish, time.perf_counter() - made.ended[0, 0])
+            self._deadline.finished(made.ended[0, 0])
         return plan, store
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once, on all cores where that pays."""
         store = self._store
         windows = self._sampling_windows(observations, n_samples)
+        self._check_size(store, len(windows), int(n_samples))
         made = self._measured(store, windows, int(n_samples), generator(seed), Penalty.none(), explain=False)
         return self._to_robot(store, windows, made)
 
     def _sampling_windows(self, observations: Any, n_samples: Any) -> np.ndarray:
         """The windows (B, N_o, D_o) to sample for, if that is what was given."""
         if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
-            raise ConfigError(f"n_samples: expected a whole number of at least 1, found {n_samples!r}")
+            raise ConfigError(f"n_samples: expected a whole number of at least 1, found {shown(n_samples)}")
         observations = real_array(observations, "observations")
         if observations.ndim not in (2, 3) or not len(observations):
             raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
@@ -332,10 +318,25 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """
 
     def _measured(self, *arguments: Any, **options: Any) -> Generated:
-        """`_generate`, refusing observations that could not be compared with any demonstration."""
+        """`_generate`, refusing observations that cannot be compared with demonstrations, and chunks unlike theirs."""
         with np.errstate(over="ignore", invalid="ignore"):  # which shows as a distance that is not finite
             made = self._generate(*arguments, **options)
-        return refuse_unmeasured(made)
+        return refuse_unsound(made)
+
+    def _check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
+        """Refuses to plan where that would take more memory than there is."""
+        n_chunks = n_plans * n_samples + 2 * self._n_neighbors(store)
+        self._refuse_larger(n_chunks * self._chunk_size(store), n_plans, n_samples)
+
+    def _refuse_larger(self, n_numbers: int, n_plans: int, n_samples: int) -> None:
+        what = (
+            f"planning for {n_plans} observations, {shown(n_samples)} samples each, with n_action_steps = "
+            f"{self.config.n_action_steps}"
+        )
+        check_size(n_numbers, what, "lower one of these, or n_neighbors, n_perturbations or n_diffusion_steps")
+
+    def _chunk_size(self, store: Store) -> int:
+        return self.config.n_action_steps * store.spec.encoding.width
 
     def _n_neighbors(self, store: Store) -> int:
         return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(store))
@@ -356,12 +357,12 @@ class DemonstrationPolicy(Policy[ConfigT]):
         for kind, columns, low, high in store.bounded_actions:
             values = actions[..., columns]
             if kind == "binary":
-                actions[..., columns] = np.where(values * 2 > low + high, high, low)
+                actions[..., columns] = np.where(values * 2 > low + high + UNDECIDED * (high - low), high, low)
             else:  # an angle, without jumps and on the turn that was demonstrated
                 values = np.unwrap(values, axis=2)
                 turns = np.round((values.mean(2, keepdims=True) - (low + high) / 2) / (2 * np.pi))
                 actions[..., columns] = values - 2 * np.pi * turns
-        return actions
+        return refuse_infinite(actions)
 
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder: config.json, policy.safetensors, and the index of a large one; see `load`."""
@@ -373,14 +374,3 @@ class DemonstrationPolicy(Policy[ConfigT]):
 def _names_of_held(store: Store, carry: np.ndarray) -> str:
     names = [store.spec.body_poses.bodies[body][0] if body >= 0 else "nothing" for body in carry[:, 1]]
     return " / ".join(names) if (carry[:, 1] >= 0).any() else ""
-
-
-def refuse_unmeasured(made: Generated) -> Generated:
-    """Refuses observations whose distances to the demonstrations cannot be told."""
-    bad = np.flatnonzero(~np.isfinite(made.distances))
-    if len(bad):
-        raise DataError(
-            f"observation {bad[0]} cannot be compared with the demonstrations: its distance to them is not finite; "
-            "is it in their units, and are bandwidth and regularization not tiny?"
-        )
-    return made

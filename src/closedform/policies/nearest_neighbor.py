@@ -7,8 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from closedform.diffusion.mixture import is_mixture
 from closedform.policies.config import KernelConfig, PolicyConfig
-from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy, Generated
+from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy
+from closedform.policies.generated import Generated, unmeasured
 from closedform.policies.neighbourhood import find_neighbourhood
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
@@ -17,7 +19,11 @@ from closedform.retrieval.store import Store
 class _WeightedAverage(DemonstrationPolicy[ConfigT]):
     """A chunk that is the average of the neighbours' chunks, with weights that depend on their distances alone."""
 
-    def _weigh(self, squared_distances: np.ndarray, n_features: int) -> np.ndarray:
+    def _width(self, n_features: int) -> float:
+        """2 h^2, or what distances are measured in."""
+        raise NotImplementedError
+
+    def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
     def _generate(
@@ -31,13 +37,19 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
         explain: bool,
         began: float | None = None,
     ) -> Generated:
-        chunks, carries, distances, rows, weights = [], [], [], [], []
+        chunks, carries, distances, rows, weights, mixed = [], [], [], [], [], []
         k = self._n_neighbors(store)
-        for query in store.features_of(windows):
+        for b, query in enumerate(store.features_of(windows)):
             near = find_neighbourhood(store, query, k, self.config.metric)
-            share = self._weigh(near.penalised(store, penalty, self.config.goal_weight), len(query))
+            squared = near.penalised(store, penalty, self.config.goal_weight)
+            log_weights = near.log_weights(squared, self._width(len(query)))
+            if log_weights is None:
+                raise unmeasured(b)
+            share = self._weigh(log_weights)
             used = np.flatnonzero(share)
-            chunks.append(share[used] @ store.normalised_chunks(near.rows[used], near.carry))
+            candidates = store.normalised_chunks(near.rows[used], near.carry)
+            chunks.append(share[used] @ candidates)
+            mixed.append(is_mixture(chunks[-1], candidates))
             carries.append(near.carry)
             distances.append(near.distance)
             missing = k - len(near.rows)
@@ -51,6 +63,7 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
             weights=np.repeat(np.array(weights)[:, None], n_samples, axis=1),
             n_steps=np.empty((len(chunks), 0), np.int64),
             ended=np.empty((len(chunks), 0)),
+            mixed=np.array(mixed)[:, None],
         )
 
 
@@ -59,9 +72,12 @@ class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
 
     config_class: ClassVar[type[PolicyConfig]] = PolicyConfig
 
-    def _weigh(self, squared_distances: np.ndarray, n_features: int) -> np.ndarray:
-        weights = np.zeros(len(squared_distances))
-        weights[np.argmin(squared_distances)] = 1.0
+    def _width(self, n_features: int) -> float:
+        return 1.0
+
+    def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
+        weights = np.zeros(len(log_weights))
+        weights[np.argmax(log_weights)] = 1.0
         return weights
 
 
@@ -74,7 +90,10 @@ class KernelRegressionPolicy(_WeightedAverage[KernelConfig]):
 
     config_class: ClassVar[type[PolicyConfig]] = KernelConfig
 
-    def _weigh(self, squared_distances: np.ndarray, n_features: int) -> np.ndarray:
+    def _width(self, n_features: int) -> float:
         h = self.config.bandwidth / math.sqrt(n_features)
-        weights = np.exp(-(squared_distances - squared_distances.min()) / (2 * h * h))
+        return 2 * h * h
+
+    def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
+        weights = np.exp(log_weights)
         return weights / weights.sum()

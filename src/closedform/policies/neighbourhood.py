@@ -36,7 +36,21 @@ class Neighbourhood:
         if not goal_weight:
             return squared
         features = store.index.rows()[self.rows]
-        return squared + goal_weight * store.goal.penalty(self.query, features, store.row_episodes[self.rows])
+        with np.errstate(over="ignore", invalid="ignore"):  # which `log_weights` finds out
+            return squared + goal_weight * store.goal.penalty(self.query, features, store.row_episodes[self.rows])
+
+    def log_weights(self, penalised: np.ndarray, width: float) -> np.ndarray | None:
+        """-penalised / width, the largest being 0; None where distances or weights cannot be told.
+
+        Args:
+            penalised: (k,), what `penalised` returned.
+            width: 2 h^2.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            measured = self.squared_distances / width < np.inf
+            log_weights = -(penalised - penalised.min()) / width
+        # The largest is 0, or not a number where all of them are infinitely far.
+        return log_weights if measured.all() and not np.isnan(log_weights).any() else None
 
     @property
     def distance(self) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from closedform.demos.demos import check_rotations
 from closedform.demos.layout import Layout
+from closedform.device import check_device
 from closedform.errors import ConfigError, DataError
 from closedform.policies.agent import Agent
 from closedform.policies.plan import Plan
@@ -90,7 +91,8 @@ class Policy(ABC, Generic[ConfigT]):
         return 0
 
     def to(self, device: str) -> Self:
-        """The same policy on a device: `cpu`, `cuda` or `auto`; only networks care."""
+        """The same policy on a device: `cpu`, `cuda`, `cuda:NUMBER` or `auto`; only networks care."""
+        check_device(device)
         return self
 
     @abstractmethod

@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from closedform.errors import DataError, LoadError, MissingExtraError
+from closedform.errors import DataError, LoadError, MissingExtraError, SaveError
+from closedform.files import BLOCK as BYTES
+from closedform.files import name_of
+from closedform.retrieval.faiss_file import IndexFile, IndexSeal
 from closedform.retrieval.index import ExactIndex
 
 BLOCK = 100_000  # rows whose features are computed at once
@@ -55,7 +58,7 @@ class FaissIndex:
         recall: what was measured.
         added: the rows after those.
         hidden: the first row, and the one after the last, that no query is to find.
-        path: the file that it lies in, if it was not built.
+        source: the file that it lies in, if it was not built.
     """
 
     def __init__(
@@ -65,13 +68,13 @@ class FaissIndex:
         recall: Recall,
         added: ExactIndex,
         hidden: tuple[int, int] = (0, 0),
-        path: Path | None = None,
+        source: Source | None = None,
     ):
         self._features = features
         self._faiss = faiss_index
         self._added = added
         self._hidden = hidden
-        self._path = path
+        self._source = source
         self.recall = recall
 
     @classmethod
@@ -129,20 +132,52 @@ class FaissIndex:
         return cls(features, index, recall, ExactIndex(np.empty((0, width))))
 
     @classmethod
-    def read(cls, path: Path, features: Any, recall: Recall, n_indexed: int) -> FaissIndex:
-        """Opens an index of `n_indexed` rows that `write` wrote; its lists stay on disk until they are visited."""
-        index = _open(path)
+    def read(
+        cls,
+        file: BinaryIO,
+        path: Path,
+        features: Any,
+        recall: Recall,
+        n_indexed: int,
+        seal: IndexSeal | None,
+        *,
+        whole: bool,
+    ) -> FaissIndex:
+        """Opens an index of `n_indexed` rows that `write` wrote; its lists stay on disk until they are visited.
+
+        Args:
+            file, path: the file, open, and where it is.
+            features: (n, D), of all rows.
+            recall: what was measured.
+            n_indexed: how many of the rows are indexed.
+            seal: what `write` returned; None for an index that was saved before there were checksums.
+            whole: whether to compare all of the file with it, and not its head only.
+        """
+        index, source, facts = _open(file, path, seal, whole=whole)
         width = features[:1].shape[1]
-        if (index.d, index.ntotal, index.nlist) != (width, n_indexed, recall.n_lists) or n_indexed > len(features):
+        if (facts.width, facts.n_rows, facts.n_lists) != (width, n_indexed, recall.n_lists):
             raise LoadError(
                 f"{path}: expected an index of {n_indexed} rows of {width} numbers in {recall.n_lists} lists, found "
-                f"{index.ntotal} of {index.d} in {index.nlist}; build it again"
+                f"{facts.n_rows} of {facts.width} in {facts.n_lists}; build it again"
             )
-        return cls(features, index, recall, ExactIndex(features[index.ntotal :]), path=path)
+        if n_indexed > len(features):
+            raise LoadError(f"{path}: expected an index of at most {len(features)} rows, found {n_indexed}")
+        return cls(features, index, recall, ExactIndex(features[n_indexed:]), source=source)
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path) -> IndexSeal:
         """Writes the inverted file; rows added since are found again in the demonstrations."""
-        import_faiss().write_index(self._faiss, str(path))
+        with path.open("wb") as file:
+            if self._source is None:
+                faiss = import_faiss()
+                faiss.write_index(self._faiss, faiss.PyCallbackIOWriter(file.write, BYTES))
+            else:  # of an index that is mapped, faiss itself would only write where its file is
+                for start in range(0, len(self._source.data), BYTES):
+                    file.write(self._source.data[start : start + BYTES].data)
+        data = np.memmap(path, np.uint8, "r")
+        try:
+            return IndexSeal.of(data, IndexFile.parse(data).head)
+        except ValueError as error:
+            raise SaveError(f"{path.name}: expected faiss to write a whole index, found {error}") from error
 
     @property
     def n_indexed(self) -> int:
@@ -153,15 +188,21 @@ class FaissIndex:
         return self._faiss.ntotal + len(self._added)
 
     def __getstate__(self) -> dict[str, Any]:
-        saved = None if self._path else import_faiss().serialize_index(self._faiss)
-        return {**self.__dict__, "_faiss": saved, "n_indexed": self._faiss.ntotal}
+        source = None if self._source is None else (self._source.path, self._source.seal)
+        saved = None if source else import_faiss().serialize_index(self._faiss)
+        return {**self.__dict__, "_faiss": saved, "_source": source}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        path, n_indexed = state["_path"], state.pop("n_indexed")
-        index = _open(path) if path else import_faiss().deserialize_index(state["_faiss"])
-        if index.ntotal != n_indexed:
-            raise LoadError(f"{path}: expected an index of {n_indexed} rows, found {index.ntotal}; it was replaced")
-        self.__dict__.update(state, _faiss=index)
+        if state["_source"] is None:
+            self.__dict__.update(state, _faiss=import_faiss().deserialize_index(state["_faiss"]))
+            return
+        path, seal = state["_source"]
+        try:
+            with path.open("rb") as file:
+                index, source, _ = _open(file, path, seal, whole=False)
+        except OSError as error:
+            raise LoadError(f"{path}: expected the index that was opened, found {error.strerror}") from error
+        self.__dict__.update(state, _faiss=index, _source=source)
 
     def rows(self) -> Any:
         """(n, D), the features."""
@@ -169,11 +210,11 @@ class FaissIndex:
 
     def add(self, features: np.ndarray, all_features: Any) -> FaissIndex:
         """Appends rows, (m, D), after which the features of all rows are the others."""
-        return FaissIndex(all_features, self._faiss, self.recall, self._added.add(features), path=self._path)
+        return FaissIndex(all_features, self._faiss, self.recall, self._added.add(features), source=self._source)
 
     def hiding(self, first: int, end: int) -> FaissIndex:
         """The index with rows first, ..., end - 1 hidden."""
-        return FaissIndex(self._features, self._faiss, self.recall, self._added, (first, end), self._path)
+        return FaissIndex(self._features, self._faiss, self.recall, self._added, (first, end), self._source)
 
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
         """The rows found near the query, k if there are as many, in ascending order."""
@@ -195,6 +236,11 @@ class FaissIndex:
         parameters = faiss.SearchParametersIVF(nprobe=n_probes)
         distances, rows = self._faiss.search(_single(query[None]), min(k + end - first, n), params=parameters)
         distances, rows = distances[0], rows[0]
+        if len(rows) and not -1 <= rows.min() <= rows.max() < n:  # -1 is for none
+            raise LoadError(
+                f"{self._source.path if self._source else 'the index'}: expected {n} rows, found one of number "
+                f"{rows.max() if rows.max() >= n else rows.min()}: it was damaged; build it again"
+            )
         if len(self._added):
             late = self._added.query(query, min(k + end - first, len(self._added)))
             differences = self._added.rows()[late] - query
@@ -288,18 +334,40 @@ def import_faiss() -> Any:
     return faiss
 
 
-def _open(path: Path) -> Any:
+@dataclass(frozen=True)
+class Source:
+    """The file of an index that was opened.
+
+    Attributes:
+        path: where it was.
+        data: (n,), its bytes, mapped; they stay when it is replaced.
+        seal: its checksums.
+    """
+
+    path: Path
+    data: np.ndarray
+    seal: IndexSeal
+
+
+def _open(file: BinaryIO, path: Path, seal: IndexSeal | None, *, whole: bool) -> tuple[Any, Source, IndexFile]:
     """An index in a file, whose lists stay there until they are visited."""
     faiss = import_faiss()
     try:
-        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+        data = np.memmap(file, np.uint8, "r")
+        facts = IndexFile.parse(data)
+        found = IndexSeal.of(data, facts.head, whole=whole)
+        if seal is not None and not found.agrees(seal):
+            raise LoadError(
+                f"{path}: expected the index that was saved, found a checksum mismatch; it was damaged or replaced"
+            )
+        index = faiss.read_index(name_of(file, path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         lists = faiss.downcast_InvertedLists(index.invlists)
-    except (RuntimeError, AttributeError) as error:
+    except (RuntimeError, AttributeError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0][:200]
-        raise LoadError(f"{path}: expected an index that closedform saved, found {reason}") from error
+        raise LoadError(f"{path}: expected an index that closedform saved, found {reason}; build it again") from error
     if hasattr(lists, "prefetch_nthread"):
         lists.prefetch_nthread = 0  # starting threads takes longer than reading what is in memory
-    return index
+    return index, Source(path, data, seal or found), facts
 
 
 def _single(features: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 from closedform.demos.encoding import Encoding
 from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError
+from closedform.retrieval.finite import all_finite
 from closedform.retrieval.statistics import Statistics, half_ranges
 
 
@@ -22,7 +23,7 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def lift(self, windows: np.ndarray) -> np.ndarray:
-        """(n, N_o, D_o) -> (n, D_z), float64, the same for every set of demonstrations."""
+        """(n, N_o, D_o) -> (n, D_z), float64, the same for every set of demonstrations; perhaps not finite."""
 
     def scaling(self, lifted: Statistics) -> tuple[np.ndarray, np.ndarray]:
         """The offset and scale, (D_z,) each, for demonstrations with these statistics."""
@@ -136,6 +137,24 @@ class CustomFeatures(FeatureMap):
         if not np.isfinite(features).all():
             raise DataError("the feature map returned numbers that are not finite")
         return features
+
+
+def scaled(lifted: np.ndarray, offset: np.ndarray, scale: np.ndarray, what: str) -> np.ndarray:
+    """z = (lifted - offset) * scale, refused if it is not finite. (n, D_z) -> (n, D_z).
+
+    Args:
+        lifted: what a feature map returned.
+        offset, scale: (D_z,)
+        what: the rows are, for the message.
+    """
+    features = (lifted - offset) * scale
+    if not all_finite(features):
+        row, column = np.argwhere(~np.isfinite(features))[0]
+        raise DataError(
+            f"{what} {row}: expected features that are finite, found {features[row, column]} at feature {column}: "
+            "are its numbers too large to be squared?"
+        )
+    return features
 
 
 def make_feature_map(choice: str | Callable[[Any], Any], layout: Layout, rotation_weight: float) -> FeatureMap:

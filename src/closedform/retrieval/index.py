@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from closedform.retrieval.pace import gathered, paced
+
 
 class ExactIndex:
     """Exact search by comparing with every row; of rows at the same distance the earlier ones win.
@@ -47,7 +49,13 @@ class ExactIndex:
 
     def remove(self, keep: np.ndarray) -> ExactIndex:
         """Copies what is kept."""
-        return ExactIndex(self.rows()[keep])
+        index = object.__new__(ExactIndex)
+        rows = np.flatnonzero(keep)
+        index._buffer = np.empty((len(self._buffer), len(rows) + len(rows) // 4 + 64))
+        for column, old in paced(zip(index._buffer, self._buffer, strict=True)):
+            column[: len(rows)] = gathered(old, rows)
+        index._end, index._length = [len(rows)], len(rows)
+        return index
 
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
         """Sums over columns in order, as the compiled search does, so that both agree to the last bit."""

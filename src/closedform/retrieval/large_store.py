@@ -11,22 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from closedform.demos.chunks import too_short
 from closedform.demos.episode import Episode
-from closedform.errors import ClosedFormWarning, LoadError
-from closedform.files import map_safetensors
+from closedform.errors import ClosedFormWarning
+from closedform.files import crc32
 from closedform.kernels.records import Rows
-from closedform.retrieval.faiss_index import FaissIndex, Recall
+from closedform.retrieval.faiss_index import FaissIndex
 from closedform.retrieval.metric import covariance_factor, squared_distances
 from closedform.retrieval.relevance import entry_weights, n_judging
+from closedform.retrieval.saved_index import SCALING, SavedIndex
 from closedform.retrieval.scaling import action_scaling
 from closedform.retrieval.spec import StoreSpec
 from closedform.retrieval.store import Store, check_binary
 from closedform.retrieval.summary import Summary
 from closedform.retrieval.windows import Computed, Recorded, Windows
+from closedform.snapshot import Snapshot
 
 EXACT_UP_TO = 120_000  # windows that are searched exactly by default: the crossover in docs/results/bench/cpu.md
 EPISODES_AT_ONCE = 1000  # whose windows are looked at together
@@ -239,59 +240,59 @@ class LargeStore(Store):
         save_file(
             {
                 **self.summary.to_arrays(),
-                "feature_offset": self.feature_offset,
-                "feature_scale": self.feature_scale,
-                "entry_weights": self.entry_weights,
+                **{name: getattr(self, name) for name in SCALING},
                 "identity": np.frombuffer(identity.encode(), np.uint8),
             },
             folder / "summary.safetensors",
         )
-        self.index.write(folder / "index.faiss")
-        return {"identity": identity, "n_indexed": self.index.n_indexed, "recall": asdict(self.index.recall)}
+        seal = self.index.write(folder / "index.faiss")
+        return {
+            "identity": identity,
+            "n_indexed": self.index.n_indexed,
+            "recall": asdict(self.index.recall),
+            "seal": asdict(seal),
+            "summary_crc32": crc32([np.fromfile(folder / "summary.safetensors", np.uint8)]),
+            "episodes_crc32": crc32([self.windows.lengths, self.episode_ids]),
+        }
 
     @classmethod
-    def open(cls, spec: StoreSpec, folder: Path, facts: dict[str, Any]) -> LargeStore:
-        """Opens what `write` wrote beside the recorded steps in policy.safetensors, of which none is read yet.
+    def open(cls, spec: StoreSpec, snapshot: Snapshot, facts: dict[str, Any]) -> LargeStore:
+        """Opens what `write` wrote beside the recorded steps in policy.safetensors.
+
+        All that is small is compared with its checksum: the summary, the lengths and ids of episodes, and the head of
+        the index. The steps and the lists of the index are compared too where all files together are not larger than
+        `SavedIndex.WHOLE_UP_TO`; of larger ones nothing is read before a plan asks for it.
 
         Args:
             spec: what it was built with.
-            folder: where it was written to.
+            snapshot: of the folder that it was written to.
             facts: what `write` returned.
         """
-        path = folder / "summary.safetensors"
-        try:
-            arrays = load_file(path)
-            scaling = [arrays.pop(name) for name in ("feature_offset", "feature_scale", "entry_weights")]
-            identity, summary = arrays.pop("identity").tobytes().decode(), Summary.from_arrays(arrays)
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
-        try:
-            recall, n_indexed = Recall(**facts["recall"]), int(facts["n_indexed"])
-            if not (isinstance(recall.n_probes, int) and 1 <= recall.n_probes <= recall.n_lists):
-                raise ValueError(f"n_probes {recall.n_probes!r} of n_lists {recall.n_lists!r}")
-        except (KeyError, TypeError, ValueError) as error:
-            raise LoadError(f"{folder / 'config.json'}: expected what was measured of the index, {error!r}") from error
-        if identity != facts.get("identity"):
-            raise LoadError(f"{folder}: expected the policy that was opened or saved, found another; it was replaced")
-        steps = map_safetensors(folder / "policy.safetensors")
+        saved = SavedIndex.parse(snapshot, facts)
+        whole, arrays = saved.is_small(snapshot), saved.read_arrays(snapshot)
+        steps = snapshot.arrays("policy.safetensors")
+        saved.check_steps(snapshot, steps, whole=whole)
         lengths, episode_ids = np.array(steps["lengths"]), np.array(steps["episode_ids"])
         windows = Windows(spec, Recorded([steps["observations"]]), Recorded([steps["actions"]]), lengths)
-        if len(summary.last_observations) != len(lengths) or len(summary.held) not in (0, len(windows)):
-            raise LoadError(f"{path}: expected a summary of {len(lengths)} episodes, found another; build it again")
+        if not len(windows):
+            raise too_short(lengths.tolist(), spec.n_obs_steps, spec.n_action_steps)
         width = windows.lifted(np.zeros(1, np.int64)).shape[1]
-        if any(len(part) != width for part in scaling):
-            raise LoadError(
-                f"{path}: expected scales of {width} features, as the parameters in config.json call for, found "
-                f"{len(scaling[0])}"
-            )
+        path = snapshot.folder / "summary.safetensors"
+        summary, scaling = saved.read_summary(arrays, path, spec, len(lengths), len(windows), width)
         store = cls.assemble(spec, windows, windows.episode_views(), episode_ids, summary, *scaling)
-        index = FaissIndex.read(folder / "index.faiss", store.index.rows(), recall, n_indexed)
-        return replace(store, index=index, opened=(folder, facts))
+        index = saved.read_index(snapshot, store.index.rows(), whole=whole)
+        return replace(store, index=index, opened=(snapshot.folder, facts))
+
+    @classmethod
+    def reopen(cls, spec: StoreSpec, folder: Path, facts: dict[str, Any]) -> LargeStore:
+        """Opens the same files in another process; if they were replaced meanwhile it says so."""
+        with Snapshot(folder, lambda name: name in SavedIndex.FILES) as snapshot:
+            return cls.open(spec, snapshot, facts)
 
     def __reduce__(self) -> Any:
         """Another process opens the same file, if there is one and nothing was added."""
         if self.opened is not None:
-            return LargeStore.open, (self.spec, *self.opened)
+            return LargeStore.reopen, (self.spec, *self.opened)
         return copyreg.__newobj__, (LargeStore,), dict(self.__dict__)  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -27,6 +27,8 @@ def covariance_factor(features: np.ndarray, regularization: float, shrinkage: fl
     covariance = deviations.T @ deviations / max(len(features) - 1, 1)
     sphere = np.trace(covariance) / len(covariance) * np.eye(len(covariance))
     covariance = (1 - shrinkage) * covariance + shrinkage * sphere
+    if not np.isfinite(covariance).all():  # no distance can be told
+        return np.full_like(covariance, np.nan)
     try:
         return np.linalg.cholesky(covariance + regularization * np.eye(features.shape[1]))
     except np.linalg.LinAlgError:  # rounding ate lambda, which no eigenvalue may be below

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from closedform.retrieval.feature_map import GeometricFeatures
+from closedform.retrieval.pace import breathe, gathered, paced
 
 if TYPE_CHECKING:
     from closedform.retrieval.store import Store
 
 N_QUERIES, N_NEIGHBOURS, N_POOL = 300, 100, 10_000
+QUERIES_AT_ONCE = 25  # so that other threads can run in between
 N_VOTERS, N_STEPS = 10, 4  # neighbours that choose a frame, and actions of a chunk that are compared
 RANK = 3  # the neighbour whose distance is the bandwidth
 FEWEST_EPISODES, FEWEST_WINDOWS = 8, 100
@@ -39,17 +41,23 @@ def entry_weights(store: Store, features: np.ndarray) -> np.ndarray:
         return weights
     pool = np.unique(np.linspace(0, len(store) - 1, min(N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(N_QUERIES, len(pool))).astype(int))
-    features = features[pool]
-    near = _neighbours(features, store.row_episodes[pool], queries)
-    if near.shape[1] <= RANK:
+    features, episodes = gathered(features, pool), store.row_episodes[pool]
+    others = len(pool) - np.bincount(episodes)[episodes[queries]]
+    k = min(N_NEIGHBOURS, int(others.min()))
+    if k <= RANK:
         return weights
-    chunks, own = _targets(store, pool[near], pool[queries])
-    difference = np.square(features[near] - features[queries][:, None])
-    parts = np.stack([difference[..., c].sum(-1) for c in columns], axis=-1)
-    episodes = store.row_episodes[pool[queries]]
+    norms = np.sum(features * features, axis=1)
+    found = []
+    for some in paced(np.split(queries, np.arange(QUERIES_AT_ONCE, len(queries), QUERIES_AT_ONCE))):
+        near = _neighbours(features, norms, episodes, some, k)
+        breathe()
+        difference = np.square(features[near] - features[some][:, None])
+        parts = np.stack([difference[..., c].sum(-1) for c in paced(columns)], axis=-1)
+        found.append((parts, *_targets(store, pool[near], pool[some])))
+    parts, chunks, own = (np.concatenate(pieces) for pieces in paced(zip(*found, strict=True)))
     halved = np.zeros(len(columns), int)
-    for _ in range(HALVINGS):
-        worse = _slopes(parts * 0.25**halved, chunks, own, episodes) > SURE
+    for _ in paced(range(HALVINGS)):
+        worse = _slopes(parts * 0.25**halved, chunks, own, episodes[queries]) > SURE
         if not worse.any():
             break
         halved += worse
@@ -85,25 +93,33 @@ def _slopes(parts: np.ndarray, chunks: np.ndarray, own: np.ndarray, episodes: np
         episodes: (q,), of the queries.
     """
     squared = parts.sum(-1)
+    breathe()
     h2 = np.maximum(np.partition(squared, RANK, axis=1)[:, RANK, None], 1e-300)
+    breathe()
     share = np.exp(-0.5 * (squared - squared.min(1, keepdims=True)) / h2)
     share /= share.sum(1, keepdims=True)
+    breathe()
     error = np.einsum("qk,qkd->qd", share, chunks) - own
     loss = np.sum(error * error, axis=1)
+    breathe()
     pull = np.einsum("qd,qkd->qk", error, chunks)  # what more weight for a neighbour does to the error
     pull -= np.sum(share * pull, axis=1, keepdims=True)
+    breathe()
     scale = share * pull / (h2 * (loss + np.median(loss) + 1e-300)[:, None])  # of the error's logarithm, roughly
     slopes = -2 * np.einsum("qk,qke->qe", scale, parts)
-    sums = np.array([slopes[episodes == e].sum(0) for e in np.unique(episodes)])  # its windows are not independent
+    own_episodes = paced(np.unique(episodes))
+    sums = np.array([slopes[episodes == e].sum(0) for e in own_episodes])  # windows of one are not independent
     return sums.sum(0) / np.maximum(np.sqrt(len(sums)) * sums.std(0), 1e-12)
 
 
-def _neighbours(features: np.ndarray, episodes: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """The nearest windows of other episodes, nearest first, (q, k)."""
-    norms = np.sum(features * features, axis=1)
+def _neighbours(
+    features: np.ndarray, norms: np.ndarray, episodes: np.ndarray, queries: np.ndarray, k: int
+) -> np.ndarray:
+    """The k nearest windows of other episodes, nearest first, (q, k); `norms` are squared lengths of the features."""
     squared = norms[queries, None] + norms - 2 * features[queries] @ features.T
+    breathe()
     squared[episodes[queries][:, None] == episodes] = np.inf
-    k = min(N_NEIGHBOURS, int(np.isfinite(squared).sum(1).min()))
+    breathe()
     near = np.argpartition(squared, k - 1, axis=1)[:, :k]
     return np.take_along_axis(near, np.argsort(np.take_along_axis(squared, near, 1), axis=1, kind="stable"), 1)
 
@@ -120,7 +136,9 @@ def _targets(store: Store, near: np.ndarray, queries: np.ndarray) -> tuple[np.nd
 
     def carried(rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
         flat = rows.ravel()
+        breathe()
         encoded = store.actions[store.starts[flat][:, None] + steps]
+        breathe()
         return (store.carrier.into(encoded, store.poses[flat], carry) * unit).reshape(*rows.shape, len(steps), -1)
 
     for h, hand in enumerate(spec.hands):

@@ -9,7 +9,9 @@ import numpy as np
 
 from closedform.demos.episode import Episode
 from closedform.demos.rigid import into_frame
+from closedform.errors import DataError
 from closedform.retrieval.frame import frame_axes
+from closedform.retrieval.pace import breathe, paced
 from closedform.retrieval.statistics import Statistics, half_ranges
 
 if TYPE_CHECKING:
@@ -35,11 +37,12 @@ def action_statistics(spec: StoreSpec, episodes: Sequence[Episode]) -> Statistic
     observations = np.concatenate([episode.observations for episode in episodes])
     actions = spec.encoding.encode(np.concatenate([episode.actions for episode in episodes]))
     poses = spec.body_poses(observations)
+    breathe()
     seen = [
         into_frame(actions[:, None], spec.encoding.blocks, *frame_axes(frame, poses, spec.body_poses.dimension))[:, 0]
         if frame.body >= 0
         else actions
-        for frame in spec.selected_frames
+        for frame in paced(spec.selected_frames)
     ]
     return Statistics.of(np.concatenate(seen, axis=1), np.array([len(episode) for episode in episodes]))
 
@@ -48,7 +51,12 @@ def action_scaling(spec: StoreSpec, statistics: Statistics) -> ActionScaling:
     """Min-max to [-1, 1]; in a body's frame lengths keep their proportions. Unit vectors need no scaling."""
     shape = (len(spec.selected_frames), spec.encoding.width)
     low, high = (bound.reshape(shape) for bound in statistics.range())
-    offset, half = (low + high) / 2, half_ranges(low, high)
+    with np.errstate(over="ignore", invalid="ignore"):
+        offset, half = (low + high) / 2, half_ranges(low, high)
+    if not (np.isfinite(offset).all() and np.isfinite(half).all()):
+        raise DataError(
+            "actions: expected numbers whose range can be told, found some that are too large to be squared"
+        )
     weight = np.zeros(spec.encoding.width)
     for block in spec.encoding.blocks:
         columns = slice(block.start, block.start + block.size)

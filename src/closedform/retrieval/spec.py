@@ -13,6 +13,7 @@ from closedform.demos.layout import Layout
 from closedform.retrieval.feature_map import FeatureMap
 from closedform.retrieval.frame import BodyPoses, Frame
 from closedform.retrieval.hand import Hand, hands_of, held_bodies, turn_sum
+from closedform.retrieval.limits import check_size
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,16 @@ class StoreSpec:
         """How many windows episodes of these lengths have."""
         missing = 0 if self.padding else self.n_obs_steps + self.n_action_steps - 2
         return np.maximum(lengths - missing, 0)
+
+    def check_size(self, lengths: np.ndarray) -> None:
+        """Refuses windows or padded actions of episodes of these lengths that would take more memory than there is."""
+        n_windows, n_steps = int(self.n_windows(lengths).sum()), int(lengths.sum())
+        windows = n_windows * self.n_obs_steps * self.observation_layout.width
+        what = f"{n_windows} windows of n_obs_steps = {self.n_obs_steps} observations"
+        check_size(windows, what, "lower n_obs_steps, or use fewer demonstrations")
+        padded = n_steps + self.padding * len(lengths) * (self.n_action_steps - 1)
+        what = f"{len(lengths)} episodes padded for n_action_steps = {self.n_action_steps}"
+        check_size(padded * self.encoding.width, what, "lower n_action_steps, or use fewer demonstrations")
 
     @property
     def first_step(self) -> int:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from closedform.retrieval.pace import breathe, paced
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -35,15 +37,21 @@ class Statistics:
         if filled.any():
             count = lengths[filled][:, None]
             low[filled] = np.minimum.reduceat(values, starts)
+            breathe()
             high[filled] = np.maximum.reduceat(values, starts)
+            breathe()
             mean[filled] = np.add.reduceat(values, starts) / count
+            breathe()
             deviations = values - np.repeat(mean[filled], lengths[filled], axis=0)
-            scatter[filled] = np.add.reduceat(deviations * deviations, starts)
+            breathe()
+            with np.errstate(over="ignore"):
+                scatter[filled] = np.add.reduceat(deviations * deviations, starts)
         return cls(np.asarray(lengths), low, high, mean, scatter)
 
     def append(self, other: Statistics) -> Statistics:
         """The groups of both."""
-        return Statistics(*(np.concatenate([a, b]) for a, b in zip(self._fields(), other._fields(), strict=True)))
+        pairs = zip(self._fields(), other._fields(), strict=True)
+        return Statistics(*(np.concatenate([a, b]) for a, b in paced(pairs)))
 
     def pooled(self) -> Statistics:
         """All groups as one."""
@@ -54,7 +62,7 @@ class Statistics:
 
     def keep(self, mask: np.ndarray) -> Statistics:
         """Only the groups where `mask` is true."""
-        return Statistics(*(field[mask] for field in self._fields()))
+        return Statistics(*(field[mask] for field in paced(self._fields())))
 
     def range(self) -> tuple[np.ndarray, np.ndarray]:
         """The lowest and highest value of each column, over all groups."""

@@ -5,40 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from closedform.demos.chunks import cut, too_short
+from closedform.demos.chunks import too_short
 from closedform.demos.episode import Episode
 from closedform.errors import DataError
 from closedform.kernels.records import Metric, Rows, Transfers
+from closedform.retrieval.feature_map import scaled
 from closedform.retrieval.frame import N_VOTERS, PREFERENCE
 from closedform.retrieval.goal import Goal, find_goal
 from closedform.retrieval.hand import Carrier, rotation_near
 from closedform.retrieval.index import ExactIndex
 from closedform.retrieval.metric import covariance_factor
+from closedform.retrieval.pace import breathe, paced
 from closedform.retrieval.relevance import entry_weights, n_judging
-from closedform.retrieval.scaling import ActionScaling, action_scaling, action_statistics
+from closedform.retrieval.rows import joined, kept, rows_of, starts_of
+from closedform.retrieval.scaling import ActionScaling, action_scaling
 from closedform.retrieval.spec import StoreSpec
 from closedform.retrieval.statistics import Statistics
 
 EPISODES_PER_NEIGHBOURHOOD = 4  # of which one tells something about the shape of any one neighbourhood
-
-
-class _Rows(NamedTuple):
-    """Arrays of a store, before indexing; see `Store`."""
-
-    lengths: np.ndarray
-    counts: np.ndarray
-    lifted: np.ndarray
-    actions: np.ndarray
-    steps: np.ndarray
-    poses: np.ndarray
-    held: np.ndarray
-    turn_sums: np.ndarray
-    feature_statistics: Statistics
-    action_statistics: Statistics
 
 
 @dataclass(frozen=True)
@@ -89,11 +77,15 @@ class Store:
     @classmethod
     def build(cls, spec: StoreSpec, episodes: Sequence[Episode], episode_ids: np.ndarray) -> Store:
         """Cuts, indexes and scales the episodes."""
-        rows = _rows_of(spec, episodes)
+        rows = rows_of(spec, episodes)
         if not rows.counts.sum():
             raise too_short([len(episode) for episode in episodes], spec.n_obs_steps, spec.n_action_steps)
+        breathe()
         offset, scale = spec.feature_map.scaling(rows.feature_statistics)
-        features = (rows.lifted - offset) * scale
+        breathe()
+        with np.errstate(over="ignore", invalid="ignore"):
+            features = scaled(rows.lifted, offset, scale, "window")
+        breathe()
         store = cls(
             spec=spec,
             episodes=tuple(episodes),
@@ -102,7 +94,7 @@ class Store:
             lengths=rows.lengths,
             index=ExactIndex(features),
             actions=rows.actions,
-            starts=_starts(rows.counts, rows.lengths, rows.steps),
+            starts=starts_of(rows.counts, rows.lengths, rows.steps),
             row_episodes=np.repeat(np.arange(len(episodes)), rows.counts),
             row_steps=rows.steps,
             poses=rows.poses,
@@ -162,10 +154,18 @@ class Store:
         lasts = self.last_observations()
         return find_goal(spec.feature_map, spec.action_layout.bodies, spec.n_obs_steps, lasts, scaling)
 
+    def prepare(self, metric: str) -> None:
+        """Computes what is computed once, so that no plan has to wait for it."""
+        for name in ("carrier", "shrinkage", "bounded_actions", "goal"):
+            breathe()
+            getattr(self, name)
+        breathe()
+        self.fixed_factor(metric)
+
     def last_observations(self) -> np.ndarray:
         """(E, D_o), not numbers for empty episodes."""
         none = np.full(self.spec.observation_layout.width, np.nan)
-        return np.array([episode.observations[-1] if len(episode) else none for episode in self.episodes])
+        return np.array([episode.observations[-1] if len(episode) else none for episode in paced(self.episodes)])
 
     def metric_record(self, metric: str, precision: float) -> Metric:
         """A metric as the compiled planner reads it."""
@@ -179,36 +179,41 @@ class Store:
 
     def add(self, episode: Episode, episode_id: int) -> Store:
         """The store with one more episode; only the episode is indexed unless it changes the scale of features."""
-        rows = _rows_of(self.spec, [episode])
+        rows = rows_of(self.spec, [episode])
         if not rows.counts.sum():
             raise too_short([len(episode)], self.spec.n_obs_steps, self.spec.n_action_steps)
+        breathe()
         feature_statistics = self.feature_statistics.append(rows.feature_statistics)
         action_statistics = self.action_statistics.append(rows.action_statistics)
         episodes = (*self.episodes, episode)
         episode_ids = np.append(self.episode_ids, episode_id)
+        breathe()
         scaling = action_scaling(self.spec, action_statistics)
+        breathe()
         offset, scale = self.spec.feature_map.scaling(feature_statistics)
         if not self._has_scaling(offset, scale):
             return Store.build(self.spec, episodes, episode_ids)
         counts, lengths = np.append(self.counts, rows.counts), np.append(self.lengths, rows.lengths)
+        breathe()
         grown = replace(
             self,
             episodes=episodes,
             episode_ids=episode_ids,
             counts=counts,
             lengths=lengths,
-            index=self.index.add((rows.lifted - offset) * self.feature_scale),
-            actions=np.concatenate([self.actions, rows.actions]),
-            starts=np.concatenate([self.starts, rows.steps + len(self.actions)]),
-            row_episodes=np.concatenate([self.row_episodes, np.full(len(rows.steps), len(self.episodes))]),
-            row_steps=np.concatenate([self.row_steps, rows.steps]),
-            poses=np.concatenate([self.poses, rows.poses]),
-            held=np.concatenate([self.held, rows.held]),
-            turn_sums=np.concatenate([self.turn_sums, rows.turn_sums]),
+            index=self.index.add(scaled(rows.lifted, offset, self.feature_scale, "window")),
+            actions=joined(self.actions, rows.actions),
+            starts=joined(self.starts, rows.steps + len(self.actions)),
+            row_episodes=joined(self.row_episodes, np.full(len(rows.steps), len(self.episodes))),
+            row_steps=joined(self.row_steps, rows.steps),
+            poses=joined(self.poses, rows.poses),
+            held=joined(self.held, rows.held),
+            turn_sums=joined(self.turn_sums, rows.turn_sums),
             feature_statistics=feature_statistics,
             action_statistics=action_statistics,
             scaling=scaling,
         )
+        breathe()
         check_binary(grown)
         same = n_judging(len(episodes)) == n_judging(len(self.episodes))
         return grown if same else grown.weighed()
@@ -229,8 +234,9 @@ class Store:
         offset, scale = self.spec.feature_map.scaling(feature_statistics)
         if not self._has_scaling(offset, scale):
             return Store.build(self.spec, episodes, self.episode_ids[keep])
+        breathe()
         kept_rows, kept_actions = np.repeat(keep, self.counts), np.repeat(keep, self.lengths)
-        steps = self.row_steps[kept_rows]
+        steps = kept(self.row_steps, kept_rows)
         left = replace(
             self,
             episodes=episodes,
@@ -238,12 +244,12 @@ class Store:
             counts=counts,
             lengths=lengths,
             index=self.index.remove(kept_rows),
-            actions=self.actions[kept_actions],
-            starts=_starts(counts, lengths, steps),
+            actions=kept(self.actions, kept_actions),
+            starts=starts_of(counts, lengths, steps),
             row_episodes=np.repeat(np.arange(len(episodes)), counts),
             row_steps=steps,
-            poses=self.poses[kept_rows],
-            held=self.held[kept_rows],
+            poses=kept(self.poses, kept_rows),
+            held=kept(self.held, kept_rows),
             turn_sums=self.turn_sums[keep],
             feature_statistics=feature_statistics,
             action_statistics=action_statistics,
@@ -267,10 +273,12 @@ class Store:
         if not self.spec.relevance:
             return self
         judges = self._first(n_judging(len(self.episodes)))
+        breathe()
         weights = entry_weights(judges, self.index.rows()[: len(judges)] / self.entry_weights)
         if np.array_equal(weights, self.entry_weights):
             return self
         change = weights / self.entry_weights  # powers of two, which lose nothing
+        breathe()
         index = ExactIndex(self.index.rows() * change)
         return replace(self, index=index, feature_scale=self.feature_scale * change, entry_weights=weights)
 
@@ -310,8 +318,9 @@ class Store:
         return actions.min(0), actions.max(0)
 
     def features_of(self, windows: np.ndarray) -> np.ndarray:
-        """The features of observation windows. (n, N_o, D_o) -> (n, D_z)."""
-        return (self.spec.feature_map.lift(windows) - self.feature_offset) * self.feature_scale
+        """The features of observation windows, refused if they are not finite. (n, N_o, D_o) -> (n, D_z)."""
+        lifted = self.spec.feature_map.lift(windows)
+        return scaled(lifted, self.feature_offset, self.feature_scale, "observation")
 
     @cached_property
     def carrier(self) -> Carrier:
@@ -353,7 +362,7 @@ def check_binary(store: Store, *, newest_only: bool = False) -> None:
     for kind, columns, low, high in store.bounded_actions:
         if kind != "binary":
             continue
-        for index, episode in zip(store.episode_ids[first:], store.episodes[first:], strict=True):
+        for index, episode in paced(zip(store.episode_ids[first:], store.episodes[first:], strict=True)):
             actions = episode.actions[:, columns]
             third = np.argwhere((actions != low) & (actions != high))
             if len(third):
@@ -363,34 +372,3 @@ def check_binary(store: Store, *, newest_only: bool = False) -> None:
                     f"episode {index}: expected two values at {where}, found also {actions[step, number]} "
                     f"at step {step}; declare the entry 'other' if it has more"
                 )
-
-
-def _rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> _Rows:
-    """All arrays of a store in one pass over the steps of all episodes together."""
-    pieces = [
-        cut(e, spec.n_obs_steps, spec.n_action_steps, padding=spec.padding, action_layout=spec.action_layout)
-        for e in episodes
-    ]
-    counts = np.array([len(piece.steps) for piece in pieces])
-    lengths = np.array([len(piece.actions) for piece in pieces])
-    windows = np.concatenate([piece.observations for piece in pieces])
-    lifted = spec.feature_map.lift(windows) if len(windows) else np.zeros((0, 1))
-    actions = spec.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
-    poses = [spec.body_poses(episode.observations) for episode in episodes]
-    held = [spec.held(of)[piece.steps] for of, piece in zip(poses, pieces, strict=True)]
-    return _Rows(
-        lengths=lengths,
-        counts=counts,
-        lifted=lifted,
-        actions=actions,
-        steps=np.concatenate([piece.steps for piece in pieces]),
-        poses=spec.body_poses(windows[:, -1]),
-        held=np.concatenate(held),
-        turn_sums=np.array([spec.turn_sums(*pair) for pair in zip(episodes, poses, strict=True)]),
-        feature_statistics=Statistics.of(lifted, counts),
-        action_statistics=action_statistics(spec, episodes),
-    )
-
-
-def _starts(counts: np.ndarray, lengths: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    return np.repeat(np.cumsum(lengths) - lengths, counts) + steps

@@ -87,3 +87,34 @@ class Summary:
                     **{part.name: arrays[f"{field.name}.{part.name}"] for part in fields(Statistics)}
                 )
         return cls(**values)
+
+    def problem(self, spec: StoreSpec, n_episodes: int, n_windows: int, width: int) -> str | None:
+        """What is wrong with a summary that was read: an array of another shape or type, or numbers that cannot be.
+
+        Args:
+            spec: of the store.
+            n_episodes, n_windows: that it should be of.
+            width: of features.
+        """
+        n_hands, n_bodies, rows = len(spec.hands), len(spec.body_poses.bodies), (len(self.held) and n_windows)
+        shapes = {
+            "turn_sums": (1, n_hands, 3, 3),
+            "action_range": (2, spec.action_layout.width),
+            "last_observations": (n_episodes, spec.observation_layout.width),
+            "held": (rows, n_hands),
+        }
+        seen = len(spec.selected_frames) * spec.encoding.width
+        for name, columns in (("feature_statistics", width), ("action_statistics", seen)):
+            shapes[f"{name}.count"] = (1,)
+            shapes |= {f"{name}.{part}": (1, columns) for part in ("low", "high", "mean", "scatter")}
+        for name, array in self.to_arrays().items():
+            kind = "i" if name == "held" or name.endswith(".count") else "f"
+            if array.shape != shapes[name] or array.dtype.kind != kind:
+                return f"{name} of shape {array.shape} and type {array.dtype}"
+            if name not in ("held", "last_observations") and not np.isfinite(array).all():  # empty episodes have none
+                return f"{name} that are not finite"
+            if (name == "held" or name.endswith((".count", ".scatter"))) and np.any(array < -(name == "held")):
+                return f"{name} below what they can be"
+        if np.any(self.held >= n_bodies):
+            return f"held bodies of {n_bodies} that are not there"
+        return None

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import fnmatch
+import math
 import zipfile
+from array import array
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.formats.common import ReadOptions, flat, pick, split
+from closedform.demos.formats.common import ReadOptions, flat, pick, split, whole_numbers
+from closedform.demos.formats.sizes import Sizes
 from closedform.errors import ClosedFormError, LoadError
 
 NAME = "arrays"
@@ -42,22 +46,54 @@ def read(path: Path, options: ReadOptions) -> Demos:
     options.recorded_only(path, "plain arrays")
     with path.open("rb") as file:
         start = file.read(6)
+    sizes = Sizes.of(path, [path])
     try:
         if start.startswith(b"PK"):
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            return _read_npz(path, arrays, options)
+            with zipfile.ZipFile(path) as archive:
+                return _read_npz(path, _Archive(path, archive, sizes), options)
         if start == b"\x93NUMPY":
-            return _read_columns(path, _named_columns(path, np.load(path, allow_pickle=False)), options)
-        return _read_columns(path, _csv_columns(path), options)
+            with path.open("rb") as file:
+                array = _read_npy(path, path.name, file, path.stat().st_size, sizes)
+            return _read_columns(path, _named_columns(path, array), options)
+        return _read_columns(path, _csv_columns(path, sizes), options)
     except ClosedFormError:
         raise
     except Exception as error:  # parsers of damaged files raise anything
         raise LoadError(f"{path}: expected arrays of numbers, found {error}") from error
 
 
-def _read_npz(path: Path, arrays: dict[str, np.ndarray], options: ReadOptions) -> Demos:
-    names = list(arrays)
+class _Archive:
+    """The arrays of an npz file, each read when it is asked for."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile, sizes: Sizes):
+        self.path, self.archive, self.sizes = path, archive, sizes
+        self.names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        member = self.archive.getinfo(f"{name}.npy")
+        with self.archive.open(member) as file:
+            array = _read_npy(self.path, name, file, member.file_size, self.sizes)
+            file.read()  # to the end, where zip compares the checksum
+        return array
+
+
+def _read_npy(path: Path, name: str, file: IO[bytes], length: int, sizes: Sizes) -> np.ndarray:
+    """Reads an npy file of so many bytes, once its header was found to ask for as many."""
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, order, dtype = header(file)
+    if dtype.hasobject:
+        raise LoadError(f"{path}: expected {name} to be real numbers, found Python objects")
+    n_bytes = math.prod(shape) * dtype.itemsize
+    sizes.add(name, shape, dtype)
+    if file.tell() + n_bytes > length:
+        raise LoadError(f"{path}: expected {n_bytes} bytes of {name} as its header says, found {length - file.tell()}")
+    array = np.frombuffer(file.read(n_bytes), dtype)
+    return array.reshape(shape[::-1]).T if order else array.reshape(shape)
+
+
+def _read_npz(path: Path, arrays: _Archive, options: ReadOptions) -> Demos:
+    names = arrays.names
     keys = options.observation_keys or (pick(path, names, None, OBSERVATION_KEYS, "observations"),)
     parts = [flat(path, key, arrays[pick(path, names, key, (), "observations")]) for key in keys]
     if len({len(part) for part in parts}) != 1:
@@ -73,6 +109,8 @@ def _read_npz(path: Path, arrays: dict[str, np.ndarray], options: ReadOptions) -
 def _ends(path: Path, episode: np.ndarray) -> np.ndarray:
     """Where the episode number of consecutive steps changes; an episode may not come back later."""
     episode = np.asarray(episode).ravel()
+    if episode.dtype.kind not in "US":  # names are as good as numbers
+        episode = whole_numbers(path, "the episode of each step", episode)
     if not len(episode):
         raise LoadError(f"{path}: expected at least one step, found none")
     changes = np.flatnonzero(episode[1:] != episode[:-1]) + 1
@@ -91,23 +129,26 @@ def _named_columns(path: Path, array: np.ndarray) -> dict[str, np.ndarray]:
     return {name: array[name] for name in array.dtype.names}
 
 
-def _csv_columns(path: Path) -> dict[str, np.ndarray]:
+def _csv_columns(path: Path, sizes: Sizes) -> dict[str, np.ndarray]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
         names = [name.strip() for name in next(rows, [])]
-        values: list[list[float]] = []
+        values = array("d")
         for line, row in enumerate(rows, start=2):
             if not row:
                 continue
             if len(row) != len(names):
                 raise LoadError(f"{path}: line {line}: expected {len(names)} columns, found {len(row)}")
             try:
-                values.append([float(cell) for cell in row])
+                values.extend(map(float, row))
             except ValueError as error:
                 raise LoadError(f"{path}: line {line}: expected numbers, found {error}") from error
     if len(set(names)) != len(names):
         raise LoadError(f"{path}: expected column names that differ, found {', '.join(names)}")
-    table = np.array(values).reshape(len(values), len(names))
+    if not len(values):
+        raise LoadError(f"{path}: expected at least one line of numbers, found none")
+    sizes.add_bytes("the table", 8 * len(values))
+    table = np.frombuffer(values).reshape(-1, len(names))
     return {name: table[:, index] for index, name in enumerate(names)}
 
 

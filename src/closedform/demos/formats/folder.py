@@ -15,17 +15,21 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from closedform.demos.demos import Demos
+from closedform.demos.demos import Demos, valid_rate
 from closedform.demos.episode import Episode
-from closedform.demos.formats.common import ReadOptions, make_demos, select
+from closedform.demos.formats.checksums import description_of
+from closedform.demos.formats.common import ReadOptions, known_layout, known_rate, make_demos, select
+from closedform.demos.formats.sizes import Sizes
 from closedform.demos.layout import Layout
-from closedform.errors import ConfigError, LoadError
-from closedform.files import appearing, crc32
+from closedform.errors import LoadError
+from closedform.files import appearing, crc32, read_json
 
 NAME = "folder"
 FORMAT = "closedform-demos"
 FORMAT_VERSION = 1
 EPISODE = re.compile(r"episode_(\d{6,})\.safetensors")
+LAYOUTS = ("observation_layout", "action_layout")
+TYPES = {"F32": "f4", "F64": "f8"}  # what episodes are made of
 
 
 def matches(path: Path) -> bool:
@@ -36,28 +40,33 @@ def matches(path: Path) -> bool:
 def read(path: Path, options: ReadOptions) -> Demos:
     """Reads the whole episodes that are there now."""
     options.recorded_only(path, "a folder of closedform")
+    if options.observation_keys not in (None, ("observations",)) or options.action_key not in (None, "actions"):
+        raise LoadError(
+            f"{path}: a folder of closedform has one array of observations and one of actions, without keys to choose "
+            f"from; found observation_keys {options.observation_keys} and action_key {options.action_key!r}"
+        )
     facts = read_header(path)
     files = sorted((int(m[1]), f) for f in path.iterdir() if (m := EPISODE.fullmatch(f.name)))
     if not files:
         raise LoadError(f"{path}: expected at least one episode_NNNNNN.safetensors, found none")
     chosen = select(path, options.episodes, len(files))
-    pairs = [_read_episode(files[index][1]) for index in chosen]
-    try:
-        layouts = {
-            key: Layout.from_json(facts[key]) for key in ("observation_layout", "action_layout") if facts.get(key)
-        }
-    except (TypeError, ConfigError, AttributeError) as error:
-        raise LoadError(f"{path / 'demos.json'}: expected layouts, found {error}") from error
-    return make_demos(path, pairs, options, **layouts, rate=facts.get("rate"))
+    header = path / "demos.json"
+    layouts = {key: known_layout(header, key, facts.get(key)) for key in LAYOUTS}
+    rate = known_rate(header, facts.get("rate"))
+    if facts.get("checksum") not in (None, description_of(layouts[LAYOUTS[0]], layouts[LAYOUTS[1]], rate)):
+        raise LoadError(
+            f"{header}: checksum mismatch in the layouts or the rate; if they were changed on purpose, remove the line "
+            "with the checksum"
+        )
+    sizes = Sizes.of(path, (file for _, file in files))
+    pairs = [read_episode(files[index][1], sizes) for index in chosen]
+    return make_demos(path, pairs, options, verified=len(pairs), **layouts, rate=rate)
 
 
 def read_header(path: Path) -> dict[str, Any]:
     """Reads demos.json."""
     header = path / "demos.json"
-    try:
-        facts = json.loads(header.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LoadError(f"{header}: expected JSON, found {error}") from error
+    facts = read_json(header)
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise LoadError(f"{header}: expected format {FORMAT!r}; this is not a folder of closedform's demonstrations")
     if facts.get("format_version") != FORMAT_VERSION:
@@ -65,21 +74,23 @@ def read_header(path: Path) -> dict[str, Any]:
             f"{header}: expected format version {FORMAT_VERSION}, found {facts.get('format_version')!r}; "
             "a newer version of closedform wrote it, and reading it needs that version"
         )
-    rate = facts.get("rate")
-    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float)):
-        raise LoadError(f"{header}: expected rate to be a number, found {rate!r}")
+    known_rate(header, facts.get("rate"))
     return facts
 
 
-def _read_episode(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def read_episode(path: Path, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    """The observations and actions of one episode's file, whose checksum must be right."""
     try:
         with safe_open(path, framework="numpy") as file:
             checksum = (file.metadata() or {}).get("crc32")
+            for name in ("observations", "actions"):
+                part = file.get_slice(name)
+                sizes.add(f"{name} of {path.name}", part.get_shape(), np.dtype(TYPES[part.get_dtype()]))
             arrays = {name: file.get_tensor(name) for name in ("observations", "actions")}
-    except (OSError, SafetensorError, ValueError, TypeError) as error:
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError) as error:
         raise LoadError(f"{path}: expected a whole episode with observations and actions, found {error!r}") from error
     if checksum != crc32(arrays.values()):
-        raise LoadError(f"{path}: expected the numbers that were recorded, found others; the file was damaged")
+        raise LoadError(f"{path}: checksum mismatch: expected the numbers that were recorded; the file was damaged")
     return arrays["observations"], arrays["actions"]
 
 
@@ -90,7 +101,8 @@ def header_of(observation_layout: Layout | None, action_layout: Layout | None, r
         "format_version": FORMAT_VERSION,
         "observation_layout": observation_layout.to_json() if observation_layout else None,
         "action_layout": action_layout.to_json() if action_layout else None,
-        "rate": rate,
+        "rate": valid_rate(rate),
+        "checksum": description_of(observation_layout, action_layout, rate),
     }
     return json.dumps(facts, indent=2) + "\n"
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.formats.common import ReadOptions, flat, make_demos, pick, require, select
-from closedform.errors import ClosedFormError, LoadError
+from closedform.demos.formats.common import ReadOptions, flat, make_demos, pick, select
+from closedform.demos.formats.hdf5 import is_file_with, member, numbers, open_hdf5
+from closedform.demos.formats.sizes import Sizes
+from closedform.errors import LoadError
 
 NAME = "minari"
 PURPOSE = "reading a Minari dataset"
+EPISODE = re.compile("episode_[0-9]+")
 
 
 def _file(path: Path) -> Path:
@@ -24,48 +28,56 @@ def _file(path: Path) -> Path:
 
 def matches(path: Path) -> bool:
     """Whether a path is an HDF5 file with groups `episode_N`, or a folder with such a file."""
-    file_path = _file(path)
-    if file_path.is_dir():
-        return False
-    h5py = require("h5py", PURPOSE)
-    try:
-        with h5py.File(file_path, "r") as file:
-            return any(re.fullmatch(r"episode_\d+", name) for name in file)
-    except (OSError, RuntimeError):
-        return False
+    file = _file(path)
+    return not file.is_dir() and is_file_with(file, PURPOSE, lambda root: any(map(EPISODE.fullmatch, root)))
 
 
 def read(path: Path, options: ReadOptions) -> Demos:
     """Reads the episodes. Minari stores one observation more than actions, the last one, which is left out."""
     options.recorded_only(path, "a Minari dataset")
     path = _file(path)
-    h5py = require("h5py", PURPOSE)
-    try:
-        with h5py.File(path, "r") as file:
-            names = sorted((n for n in file if re.fullmatch(r"episode_\d+", n)), key=lambda n: int(n[8:]))
-            pairs = []
-            for name in (names[e] for e in select(path, options.episodes, len(names))):
-                actions = _values(
-                    path, name, file[name]["actions"], (options.action_key,) if options.action_key else None
+    with open_hdf5(path, PURPOSE, "episode_N with observations and actions") as (file, sizes):
+        names = sorted((n for n in file if EPISODE.fullmatch(n)), key=lambda n: int(n[8:]))
+        pairs = []
+        for name in (names[e] for e in select(path, options.episodes, len(names))):
+            reader = _Reader(path, name, sizes)
+            episode = member(path, file, name)
+            action_keys = (options.action_key,) if options.action_key else None
+            actions = reader.values(member(path, episode, "actions"), action_keys)
+            observations = reader.values(member(path, episode, "observations"), options.observation_keys)
+            if len(observations) not in (len(actions), len(actions) + 1):
+                raise LoadError(
+                    f"{path}: {name}: expected {len(actions) + 1} observations for {len(actions)} actions, "
+                    f"found {len(observations)}"
                 )
-                observations = _values(path, name, file[name]["observations"], options.observation_keys)
-                if len(observations) not in (len(actions), len(actions) + 1):
-                    raise LoadError(
-                        f"{path}: {name}: expected {len(actions) + 1} observations for {len(actions)} actions, "
-                        f"found {len(observations)}"
-                    )
-                pairs.append((observations[: len(actions)], actions))
-    except ClosedFormError:
-        raise
-    except Exception as error:  # parsers of damaged files raise anything
-        raise LoadError(f"{path}: expected episode_N with observations and actions, found {error}") from error
+            pairs.append((observations[: len(actions)], actions))
     return make_demos(path, pairs, options)
 
 
-def _values(path: Path, episode: str, node: Any, keys: tuple[str, ...] | None) -> np.ndarray:
-    """An array, or the arrays of a dictionary space one after the other."""
-    if not hasattr(node, "keys"):
-        return flat(path, f"{episode}/{node.name}", node[...])
-    names = list(node.keys())
-    chosen = [pick(path, names, key, (), "observations") for key in keys] if keys else sorted(names)
-    return np.concatenate([_values(path, episode, node[name], None) for name in chosen], axis=1)
+@dataclass
+class _Reader:
+    """Reads the arrays of one episode; groups that contain themselves are noticed."""
+
+    path: Path
+    episode: str
+    sizes: Sizes
+    seen: list[Any] = field(default_factory=list)
+
+    def values(self, node: Any, keys: tuple[str, ...] | None) -> np.ndarray:
+        """An array, or the arrays of a dictionary space one after the other."""
+        if not hasattr(node, "keys"):
+            if keys:
+                raise LoadError(f"{self.path}: {self.episode}: expected {', '.join(keys)}, found a single {node.name}")
+            return flat(self.path, f"{self.episode}/{node.name}", numbers(self.path, node, self.sizes))
+        if node in self.seen:
+            raise LoadError(f"{self.path}: {self.episode}: expected each group once, found {node.name} in two places")
+        self.seen.append(node)
+        names = list(node.keys())
+        chosen = [pick(self.path, names, key, (), "observations") for key in keys] if keys else sorted(names)
+        if not chosen:
+            raise LoadError(f"{self.path}: {self.episode}: expected arrays in {node.name}, found none")
+        parts = [self.values(member(self.path, node, name), None) for name in chosen]
+        if len({len(part) for part in parts}) != 1:
+            found = ", ".join(f"{name} {len(part)}" for name, part in zip(chosen, parts, strict=True))
+            raise LoadError(f"{self.path}: {self.episode}: expected arrays of one length, found {found}")
+        return np.concatenate(parts, axis=1)

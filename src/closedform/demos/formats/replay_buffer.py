@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.formats.common import ReadOptions, pick, require, split
+from closedform.demos.formats.checksums import KEY, Checksums
+from closedform.demos.formats.common import ReadOptions, flat, known_layout, known_rate, pick, require, split
+from closedform.demos.formats.sizes import Sizes
+from closedform.demos.formats.zarr_arrays import is_array, read_array, read_attributes
+from closedform.demos.formats.zarr_store import ZarrStore
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, LoadError
-from closedform.files import appearing
+from closedform.files import appearing, parse_json
 
 NAME = "zarr"
 PURPOSE = "reading a zarr replay buffer"
@@ -35,71 +39,71 @@ def matches(path: Path) -> bool:
 def read(path: Path, options: ReadOptions) -> Demos:
     """Reads the episodes; keys are those of the group `data`."""
     options.recorded_only(path, "a zarr replay buffer")
-    zarr = require("zarr", PURPOSE)
-    from zarr.storage import LocalStore, ZipStore
-
-    store = LocalStore(path, read_only=True) if path.is_dir() else ZipStore(path, mode="r", read_only=True)
+    require("numcodecs", PURPOSE)
     try:
-        group = zarr.open_group(store, mode="r")
-        names = [name for name, _ in group["data"].arrays()]
-        observation_keys = options.observation_keys or (pick(path, names, None, OBSERVATION_KEYS, "observations"),)
-        action_key = pick(path, names, options.action_key, ACTION_KEYS, "actions")
-        ends = _whole(path, group["meta"], "episode_ends")
-        parts = []
-        for key in observation_keys:
-            part = _whole(path, group["data"], pick(path, names, key, (), "observations"))
-            parts.append(part.reshape(len(part), -1))
-        actions = _whole(path, group["data"], action_key)
-        layouts = {
-            name: Layout.from_json(json.loads(value))
-            for name in ("observation_layout", "action_layout")
-            if (value := group.attrs.get(name)) is not None
-        }
-        rate = group.attrs.get("rate")
-        store.close()  # not after a failure: a zip that never opened cannot be closed either
+        with ZarrStore(path) as store:
+            return _read(path, store, options)
     except ClosedFormError:
         raise
     except Exception as error:  # parsers of damaged files raise anything
         raise LoadError(f"{path}: expected groups data and meta with episode_ends, found {error!r}") from error
+
+
+def _read(path: Path, store: ZarrStore, options: ReadOptions) -> Demos:
+    names = [name for name in store.children("data") if is_array(store, f"data/{name}")]
+    observation_keys = options.observation_keys or (pick(path, names, None, OBSERVATION_KEYS, "observations"),)
+    observation_keys = [pick(path, names, key, (), "observations") for key in observation_keys]
+    action_key = pick(path, names, options.action_key, ACTION_KEYS, "actions")
+    sizes = Sizes(path, store.stored)
+    ends = read_array(store, "meta/episode_ends", sizes)
+    parts = [flat(path, key, read_array(store, f"data/{key}", sizes)) for key in observation_keys]
+    if len({len(part) for part in parts}) != 1:
+        raise LoadError(f"{path}: expected observations of one length, found {[len(part) for part in parts]}")
+    actions = read_array(store, f"data/{action_key}", sizes)
+    attributes = read_attributes(store)
+    rate = known_rate(path, attributes.get("rate"))
+    layouts = {name: _layout(path, name, attributes.get(name)) for name in ("observation_layout", "action_layout")}
+    checksums = Checksums.from_json(path, attributes.get(KEY))
+    if checksums is not None:
+        checksums.check_description(path, layouts, rate, ends.size)
     observations = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
-    known: dict[str, Any] = {**layouts, "rate": float(rate) if isinstance(rate, int | float) else None}
-    return split(path, observations, actions, ends, options, **known)
+    return split(path, observations, actions, ends, options, checksums=checksums, **layouts, rate=rate)
 
 
-def _whole(path: Path, group: Any, key: str) -> np.ndarray:
-    """Reads an array; a chunk that is missing is an error, where zarr itself would give zeros."""
-    array = group[key]
-    if array.dtype.hasobject:
-        raise LoadError(f"{path}: expected {key} to be numbers, found objects")
-    if array.nchunks_initialized < array.nchunks:
-        missing = array.nchunks - array.nchunks_initialized
-        raise LoadError(
-            f"{path}: expected {array.nchunks} chunks of {key}, found {missing} of them missing; if they were all "
-            "zeros, write the array again with write_empty_chunks=True"
-        )
-    return np.asarray(array[...])
+def _layout(path: Path, name: str, text: Any) -> Layout | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise LoadError(f"{path}: expected {name} to be JSON text, found {type(text).__name__}")
+    return known_layout(path, name, parse_json(text, f"{path}: {name}"))
 
 
 def write(demos: Demos, path: Path) -> None:
     """Writes a zarr v2 replay buffer, a zip if the name ends in .zip, else a folder."""
     zarr = require("zarr", "writing a zarr replay buffer")
-    from zarr.storage import LocalStore, ZipStore
-
+    files: dict[str, Any] = {}  # zarr writes to memory, because a zip that it cannot finish is left open
+    attributes: dict[str, Any] = {
+        "observation_layout": json.dumps(demos.observation_layout.to_json()),
+        "action_layout": json.dumps(demos.action_layout.to_json()),
+        KEY: Checksums.of(demos, demos.rate).to_json(),
+    }
+    if demos.rate is not None:
+        attributes["rate"] = demos.rate
+    group = zarr.create_group(zarr.storage.MemoryStore(files), zarr_format=2, attributes=attributes)
+    data, meta = group.create_group("data"), group.create_group("meta")
+    for name, array in (("state", demos.all_observations()), ("action", demos.all_actions())):
+        _create(data, name, array)
+    _create(meta, "episode_ends", np.cumsum([len(episode) for episode in demos]))
     zipped = path.suffix == ".zip"
     with appearing(path, folder=not zipped) as target:
-        store = ZipStore(target, mode="w") if zipped else LocalStore(target)
-        attributes: dict[str, Any] = {
-            "observation_layout": json.dumps(demos.observation_layout.to_json()),
-            "action_layout": json.dumps(demos.action_layout.to_json()),
-        }
-        if demos.rate is not None:
-            attributes["rate"] = demos.rate
-        group = zarr.create_group(store, zarr_format=2, attributes=attributes)
-        data, meta = group.create_group("data"), group.create_group("meta")
-        for name, array in (("state", demos.all_observations()), ("action", demos.all_actions())):
-            _create(data, name, array)
-        _create(meta, "episode_ends", np.cumsum([len(episode) for episode in demos]))
-        store.close()
+        if zipped:
+            with zipfile.ZipFile(target, "w") as archive:
+                for name, content in files.items():
+                    archive.writestr(name, content.to_bytes())
+            return
+        for name, content in files.items():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            (target / name).write_bytes(content.to_bytes())
 
 
 def _create(group: Any, name: str, array: np.ndarray) -> None:

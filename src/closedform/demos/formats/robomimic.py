@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,28 @@ from closedform.demos.encoding import (
     rotation_matrix,
     two_columns,
 )
-from closedform.demos.formats.common import ReadOptions, flat, make_demos, pick, require, select
+from closedform.demos.formats.checksums import KEY, Checksums
+from closedform.demos.formats.common import (
+    ReadOptions,
+    flat,
+    known_layout,
+    known_rate,
+    make_demos,
+    pick,
+    require,
+    select,
+    verify,
+)
+from closedform.demos.formats.hdf5 import is_file_with, json_attribute, member, names_in, numbers, open_hdf5
+from closedform.demos.formats.sizes import Sizes
 from closedform.demos.layout import Entry, Layout
 from closedform.demos.robomimic_tasks import BY_ENV_NAME, HANDS
-from closedform.errors import ClosedFormError, LoadError
+from closedform.errors import LoadError
 from closedform.files import appearing
 
 NAME = "robomimic"
 PURPOSE = "reading a robomimic file"
+DEMO = re.compile("demo_[0-9]+")
 UNKNOWN: dict[str, Any] = {"env_name": "unknown", "type": 1, "env_kwargs": {}}
 LOW_DIM_KEYS = ("object", "robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos")
 SECOND_ARM_KEYS = ("robot1_eef_pos", "robot1_eef_quat", "robot1_gripper_qpos")
@@ -34,37 +48,33 @@ SECOND_ARM_KEYS = ("robot1_eef_pos", "robot1_eef_quat", "robot1_gripper_qpos")
 
 def matches(path: Path) -> bool:
     """Whether a path is an HDF5 file with robomimic's group `data/demo_N`."""
-    h5py = require("h5py", PURPOSE)
-    try:
-        with h5py.File(path, "r") as file:
-            return any(re.fullmatch(r"demo_\d+", name) for name in file.get("data", {}))
-    except (OSError, RuntimeError, KeyError):
-        return False
+    return is_file_with(path, PURPOSE, lambda file: any(map(DEMO.fullmatch, names_in(path, file, "data"))))
 
 
 def read(path: Path, options: ReadOptions) -> Demos:
     """Reads the episodes; keys are those of the group `obs`."""
-    h5py = require("h5py", PURPOSE)
-    try:
-        with h5py.File(path, "r") as file:
-            return _read(path, file, options)
-    except ClosedFormError:
-        raise
-    except Exception as error:  # parsers of damaged files raise anything
-        raise LoadError(f"{path}: expected data/demo_N with obs and actions, found {error}") from error
+    with open_hdf5(path, PURPOSE, "data/demo_N with obs and actions") as (file, sizes):
+        return _read(path, file, sizes, options)
 
 
-def _read(path: Path, file: Any, options: ReadOptions) -> Demos:
-    names = sorted((n for n in file["data"] if re.fullmatch(r"demo_\d+", n)), key=lambda n: int(n[5:]))
+def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
+    data = member(path, file, "data")
+    everything = sorted((n for n in data if DEMO.fullmatch(n)), key=lambda n: int(n[5:]))
+    chosen = list(range(len(everything)))
     if options.mask is not None:
-        masks = list(file.get("mask", {}))
-        mask = {name.decode() for name in file["mask"][pick(path, masks, options.mask, (), "mask")][:]}
-        names = [name for name in names if name in mask]
-    names = [names[e] for e in select(path, options.episodes, len(names))]
-    environment = _environment(file)
+        mask = _mask(path, file, options.mask, sizes)
+        chosen = [index for index in chosen if everything[index] in mask]
+    chosen = [chosen[e] for e in select(path, options.episodes, len(chosen))]
+    attributes = data.attrs
+    environment = json_attribute(path, attributes, "env_args")
+    environment = environment if isinstance(environment, dict) else {}
+    stored = {
+        name: known_layout(path, name, json_attribute(path, attributes, name))
+        for name in ("observation_layout", "action_layout")
+    }
     if is_absolute(environment) and options.actions != "recorded":
-        stored = _stored(file, "action_layout")
-        kind = "absolute_6d" if stored and any(e.kind == "rotation6d" for e in stored.entries) else "absolute"
+        known = stored["action_layout"]
+        kind = "absolute_6d" if known and any(e.kind == "rotation6d" for e in known.entries) else "absolute"
         if kind != options.actions:
             raise LoadError(
                 f"{path}: expected deltas to make {options.actions}, found {kind}: begin with the recording"
@@ -72,44 +82,74 @@ def _read(path: Path, file: Any, options: ReadOptions) -> Demos:
         options = replace(options, actions="recorded")  # they are so already
     form = "absolute" if is_absolute(environment) and options.actions == "recorded" else options.actions
     pairs, layouts = [], {}
-    for name in names:
-        demo = file["data"][name]
-        keys = options.observation_keys or _default_keys(list(demo["obs"]))
-        parts = [flat(path, key, _numbers(path, name, demo["obs"], key)) for key in keys]
+    for name in (everything[index] for index in chosen):
+        demo = member(path, data, name)
+        observed = _Arrays(path, name, member(path, demo, "obs"), sizes)
+        keys = options.observation_keys or _default_keys(list(observed.group))
+        if not keys:
+            raise LoadError(f"{path}: {name}: expected observations, found none")
+        parts = [flat(path, key, observed[key]) for key in keys]
         if len({len(part) for part in parts}) != 1:
             found = ", ".join(f"{key} {len(part)}" for key, part in zip(keys, parts, strict=True))
             raise LoadError(f"{path}: {name}: expected observations of one length, found {found}")
-        actions = flat(path, "actions", _numbers(path, name, demo, options.action_key or "actions"))
+        actions = flat(path, "actions", _Arrays(path, name, demo, sizes)[options.action_key or "actions"])
         if options.actions != "recorded":
-            actions = _absolute(path, name, demo, actions, environment, options.actions)
+            actions = _absolute(path, name, observed, actions, environment, options.actions)
         pairs.append((np.concatenate(parts, axis=1), actions))
         if not layouts:
             layouts = {
-                "observation_layout": _stored(file, "observation_layout") or _layout(keys, parts, environment),
-                "action_layout": _stored(file, "action_layout") or _action_layout(actions.shape[1], form),
+                "observation_layout": stored["observation_layout"] or _layout(keys, parts, environment),
+                "action_layout": stored["action_layout"] or _action_layout(actions.shape[1], form),
             }
+    written = known_rate(path, attributes.get("rate"))
     arguments = environment.get("env_kwargs")
-    rate = arguments.get("control_freq") if isinstance(arguments, dict) else None
-    rate = file["data"].attrs.get("rate") if rate is None else rate
-    rate = None if rate is None else float(rate)
+    frequency = arguments.get("control_freq") if isinstance(arguments, dict) else None
+    checksums = _checksums(path, data, everything)
+    if checksums is not None:
+        checksums.check_description(path, stored, written, len(everything))
+    verified = verify(path, chosen, pairs, checksums, options)
     unknown = environment.get("env_name") in (None, UNKNOWN["env_name"])
     if options.actions != "recorded":
         controller_of(environment)["control_delta"] = False
-    return make_demos(path, pairs, options, **layouts, rate=rate, recorded_in=None if unknown else environment)
+    rate = written if frequency is None else known_rate(path, frequency)
+    recorded_in = None if unknown else environment
+    return make_demos(path, pairs, options, verified=verified, **layouts, rate=rate, recorded_in=recorded_in)
 
 
-def _numbers(path: Path, demo: str, group: Any, key: str) -> np.ndarray:
-    if key not in group:
-        raise LoadError(f"{path}: {demo}: expected {key!r}, found {', '.join(sorted(group))}")
-    return group[key][...]
+def _mask(path: Path, file: Any, name: str, sizes: Sizes) -> set[str]:
+    """The names of the episodes in a mask."""
+    masks = names_in(path, file, "mask")
+    dataset = member(path, file, f"mask/{pick(path, masks, name, (), 'mask')}")
+    if not hasattr(dataset, "shape") or dataset.is_virtual or dataset.external or len(dataset.shape or ()) != 1:
+        raise LoadError(f"{path}: expected mask/{name} to be a list of names in this file")
+    sizes.add_bytes(f"mask/{name}", len(dataset) * max(dataset.dtype.itemsize, 64))
+    return {text.decode() if isinstance(text, bytes) else str(text) for text in dataset[:]}
 
 
-def _environment(file: Any) -> dict[str, Any]:
-    try:
-        environment = json.loads(file["data"].attrs.get("env_args", "{}"))
-    except ValueError as error:
-        raise LoadError(f"{file.filename}: expected env_args to be JSON, found {error}") from error
-    return environment if isinstance(environment, dict) else {}
+def _checksums(path: Path, data: Any, names: list[str]) -> Checksums | None:
+    """What our writer noted with each episode; None if another program wrote the file."""
+    description = data.attrs.get(KEY)
+    found = [member(path, data, name).attrs.get(KEY) for name in names]
+    if description is None and not any(checksum is not None for checksum in found):
+        return None
+    while found and found[-1] is None:  # episodes that another program added
+        found.pop()
+    return Checksums.from_json(path, {"crc32": found, "description": description})
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """The arrays of a group, by name."""
+
+    path: Path
+    demo: str
+    group: Any
+    sizes: Sizes
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        if self.group.get(key, getlink=True, default=None) is None:
+            raise LoadError(f"{self.path}: {self.demo}: expected {key!r}, found {', '.join(sorted(self.group))}")
+        return numbers(self.path, member(self.path, self.group, key), self.sizes)
 
 
 def is_absolute(environment: Mapping[str, Any]) -> bool:
@@ -125,11 +165,6 @@ def controller_of(environment: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(found, list) and found:
         found = found[0]
     return found if isinstance(found, dict) else {}
-
-
-def _stored(file: Any, name: str) -> Layout | None:
-    text = file["data"].attrs.get(name)
-    return Layout.from_json(json.loads(text)) if text is not None else None
 
 
 def _default_keys(names: list[str]) -> tuple[str, ...]:
@@ -179,7 +214,7 @@ def _action_layout(width: int, actions: str) -> Layout | None:
 
 
 def _absolute(
-    path: Path, name: str, demo: Any, actions: np.ndarray, environment: dict[str, Any], form: str
+    path: Path, name: str, observed: _Arrays, actions: np.ndarray, environment: dict[str, Any], form: str
 ) -> np.ndarray:
     """The targets of robosuite's OSC_POSE controller for delta actions, from the pose that was observed.
 
@@ -198,8 +233,7 @@ def _absolute(
     parts = []
     for arm in range(actions.shape[1] // 7):
         own = actions[:, 7 * arm : 7 * arm + 7]
-        position = _numbers(path, name, demo["obs"], f"robot{arm}_eef_pos")
-        quaternion = _numbers(path, name, demo["obs"], f"robot{arm}_eef_quat")
+        position, quaternion = observed[f"robot{arm}_eef_pos"], observed[f"robot{arm}_eef_quat"]
         delta = np.clip(own[:, :6], -1, 1) * scale
         quarter_turn = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
         rotation = (
@@ -213,16 +247,22 @@ def _absolute(
 def write(demos: Demos, path: Path) -> None:
     """Writes observations as the one key `obs/observation`, with the layouts as attributes."""
     h5py = require("h5py", "writing a robomimic file")
-    with appearing(path, folder=False) as target, h5py.File(target, "w") as file:
+    checksums = Checksums.of(demos, demos.rate)
+    # In memory, because HDF5 ends the process when it cannot close a file on a full disk.
+    with appearing(path, folder=False) as target, h5py.File(path.name, "w", driver="core", backing_store=False) as file:
         data = file.create_group("data")
         data.attrs["total"] = demos.n_steps
         data.attrs["env_args"] = json.dumps(demos.recorded_in or UNKNOWN)
         data.attrs["observation_layout"] = json.dumps(demos.observation_layout.to_json())
         data.attrs["action_layout"] = json.dumps(demos.action_layout.to_json())
+        data.attrs[KEY] = checksums.description
         if demos.rate is not None:
             data.attrs["rate"] = demos.rate
         for index, episode in enumerate(demos):
             demo = data.create_group(f"demo_{index}")
             demo.attrs["num_samples"] = len(episode)
+            demo.attrs[KEY] = checksums.episodes[index]
             demo.create_dataset("obs/observation", data=episode.observations)
             demo.create_dataset("actions", data=episode.actions)
+        file.flush()
+        target.write_bytes(file.id.get_file_image())

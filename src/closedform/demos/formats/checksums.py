@@ -1,0 +1,95 @@
+"""Checksums that our writers put into formats which have none of their own."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.demos import Demos
+from closedform.demos.layout import Layout
+from closedform.errors import LoadError
+from closedform.files import crc32
+
+KEY = "closedform_checksums"
+HELP = f"the file was damaged, or changed by another program, which then has to remove {KEY!r}"
+
+
+@dataclass(frozen=True)
+class Checksums:
+    """What was written, as checksums.
+
+    Attributes:
+        episodes: of each episode's observations and actions; None where an episode has none.
+        description: of the layouts, the rate and the number of episodes.
+    """
+
+    episodes: tuple[str | None, ...]
+    description: str | None
+
+    @classmethod
+    def of(cls, demos: Demos, rate: float | None) -> Checksums:
+        """Of demonstrations that are written with this rate."""
+        episodes = tuple(crc32((episode.observations, episode.actions)) for episode in demos)
+        layouts = demos.observation_layout, demos.action_layout
+        return cls(episodes, description_of(*layouts, rate, len(episodes)))
+
+    def to_json(self) -> dict[str, Any]:
+        """The checksums as plain lists and dictionaries."""
+        return {"crc32": list(self.episodes), "description": self.description}
+
+    @classmethod
+    def from_json(cls, path: Path, stored: Any) -> Checksums | None:
+        """The inverse of `to_json`; None where nothing was stored."""
+        if stored is None:
+            return None
+        episodes = stored.get("crc32") if isinstance(stored, dict) else None
+        if not isinstance(episodes, list) or not all(map(_is_checksum, [*episodes, stored.get("description")])):
+            raise LoadError(f"{path}: expected {KEY} of each episode and of the description; {HELP}")
+        return cls(tuple(episodes), stored["description"])
+
+    def check_description(
+        self,
+        path: Path,
+        layouts: Mapping[str, Layout | None],
+        rate: float | None,
+        n_episodes: int,
+    ) -> None:
+        """Refuses layouts and a rate that are not those which were written, and missing episodes."""
+        written = sum(checksum is not None for checksum in self.episodes)
+        if n_episodes < len(self.episodes):
+            raise LoadError(f"{path}: expected {len(self.episodes)} episodes, found {n_episodes}; {HELP}")
+        found = description_of(layouts.get("observation_layout"), layouts.get("action_layout"), rate, written)
+        if self.description is not None and found != self.description:
+            raise LoadError(f"{path}: checksum mismatch in the layouts, the rate or the number of episodes; {HELP}")
+
+    def check_episode(self, path: Path, number: int, observations: np.ndarray, actions: np.ndarray) -> bool:
+        """Refuses numbers that are not those which were written; False where there is no checksum."""
+        expected = self.episodes[number] if number < len(self.episodes) else None
+        if expected is None:
+            return False
+        if crc32((observations, actions)) != expected:
+            raise LoadError(f"{path}: checksum mismatch in episode {number}; {HELP}")
+        return True
+
+
+def _is_checksum(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{8}", value) is not None
+
+
+def description_of(
+    observation_layout: Layout | None,
+    action_layout: Layout | None,
+    rate: float | None,
+    n_episodes: int = 0,
+) -> str:
+    """A checksum of the layouts, the rate and the number of episodes."""
+    layouts = [layout.to_json() if layout else None for layout in (observation_layout, action_layout)]
+    facts = [*layouts, None if rate is None else float(rate), n_episodes]
+    return f"{zlib.crc32(json.dumps(facts, sort_keys=True).encode()):08x}"

@@ -1,0 +1,202 @@
+"""The tables of a LeRobot dataset: its frames in order, how long its episodes are, and its tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from reprlib import repr as brief
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.formats.common import require, whole_numbers
+from closedform.demos.formats.parquet_footer import decoded_size
+from closedform.demos.formats.sizes import Sizes
+from closedform.errors import ClosedFormError, LoadError
+from closedform.files import parse_json
+
+PURPOSE = "reading a LeRobot dataset"
+ORDERS = ("frame_index", "index", "timestamp")  # columns that say which frame of its episode a row is
+
+
+def read_frames(path: Path, columns: list[str], info: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The columns of all data files, (N, width) each, episode after episode, and where each episode ends, (E,).
+
+    An episode whose frames are not exactly those that the other columns, the table of episodes and info.json speak of
+    is refused: two files that hold an episode of the same number would otherwise be mixed.
+    """
+    files = sorted((path / "data").glob("chunk-*/*.parquet"))
+    if not files:
+        raise LoadError(f"{path}: expected data/chunk-*/*.parquet, found none")
+    table, file_of_row = _read_columns(path, files, [*columns, "episode_index"])
+    episode = whole_numbers(path, "episode_index", table["episode_index"])
+    if not len(episode):
+        raise LoadError(f"{path}: expected at least one frame, found none")
+    order = _order(path, files, episode, table, file_of_row)
+    episode, table = episode[order], {name: column[order] for name, column in table.items()}
+    ends = np.append(np.flatnonzero(np.diff(episode)) + 1, len(episode))
+    for name, found in (("total_frames", len(episode)), ("total_episodes", len(ends))):
+        expected = info.get(name)
+        if type(expected) is int and expected != found:
+            what = name.removeprefix("total_")
+            raise LoadError(f"{path}: expected {brief(expected)} {what} as info.json says, found {found}")
+    _check_lengths(path, episode[ends - 1], np.diff(ends, prepend=0))
+    return table, ends
+
+
+def _order(
+    path: Path, files: list[Path], episode: np.ndarray, table: dict[str, np.ndarray], file_of_row: np.ndarray
+) -> np.ndarray:
+    """The rows, episode after episode, and in an episode frame after frame."""
+    within = next((name for name in ORDERS if name in table), None)
+    if within is None:
+        begun = np.flatnonzero(np.diff(episode, prepend=episode[0] - 1) | np.diff(file_of_row, prepend=-1))
+        numbers, counts = np.unique(episode[begun], return_counts=True)
+        if counts.max() > 1:
+            double = numbers[counts.argmax()]
+            places = ", ".join(files[f].name for f in np.unique(file_of_row[begun][episode[begun] == double])[:3])
+            raise LoadError(
+                f"{path}: expected the frames of an episode together, found episode {double} twice: {places}"
+            )
+        return np.argsort(episode, kind="stable")
+    frame = table[within][:, 0]
+    order = np.lexsort((frame, episode))
+    episode, frame = episode[order], frame[order]
+    same = np.diff(episode) == 0
+    step = np.diff(frame)
+    bad = np.flatnonzero(same & (~(step > 0) if within == "timestamp" else step != 1))
+    first = np.append(True, ~same)
+    if within == "frame_index" and not len(bad):
+        bad = np.flatnonzero(first & (frame != 0))
+    if len(bad) or not np.all(np.isfinite(frame)):
+        at = int(bad[0]) if len(bad) else 0
+        raise LoadError(
+            f"{path}: expected each frame of episode {episode[at]} once, found {within} {frame[at]} before "
+            f"{frame[min(at + 1, len(frame) - 1)]}; two files may hold an episode of the same number"
+        )
+    return order
+
+
+def _check_lengths(path: Path, numbers: np.ndarray, lengths: np.ndarray) -> None:
+    """Compares episodes with the table of episodes, where there is one."""
+    files = sorted((path / "meta" / "episodes").glob("chunk-*/*.parquet"))
+    lines = path / "meta" / "episodes.jsonl"
+    if files:
+        table, _ = _read_columns(path, files, ["episode_index", "length"], optional=())
+        pairs = np.stack([whole_numbers(path, name, table[name]) for name in ("episode_index", "length")], axis=1)
+        expected = dict(map(tuple, pairs.tolist()))
+    elif lines.is_file():
+        expected = {row["episode_index"]: row.get("length") for row in _read_lines(lines, "episode_index")}
+    else:
+        return
+    for number, length in zip(numbers.tolist(), lengths.tolist(), strict=True):
+        if expected.get(number) != length:
+            said = "no such episode" if number not in expected else f"{brief(expected[number])} frames"
+            raise LoadError(f"{path}: expected {said} as meta/episodes says of episode {number}, found {length} frames")
+
+
+def read_tasks(path: Path, indices: np.ndarray) -> list[str]:
+    """The words of tasks of these numbers; empty where the dataset does not tell."""
+    file, lines = path / "meta" / "tasks.parquet", path / "meta" / "tasks.jsonl"
+    if file.is_file():
+        words = _task_table(path, file, set(indices.tolist()))
+    elif lines.is_file():
+        words = {row["task_index"]: row.get("task") for row in _read_lines(lines, "task_index")}
+    else:
+        words = {}
+    found = [words.get(index, "") for index in indices.tolist()]
+    named = [task for task in found if isinstance(task, str)]
+    if len(named) < len(found):
+        raise LoadError(f"{path}: expected meta/tasks to name the tasks in words, found others")
+    return named
+
+
+def _task_table(path: Path, file: Path, wanted: set[int]) -> dict[int, str]:
+    """Words are decoded once each, however many rows have them."""
+    pa = require("pyarrow", PURPOSE)
+    try:
+        schema = require("pyarrow.parquet", PURPOSE).read_schema(file)
+        texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+        if "task_index" not in schema.names or not texts:
+            raise LoadError(f"{file}: expected task_index and the words of tasks, found {', '.join(schema.names)}")
+        table = _open(file, Sizes.of(path, [file]), ["task_index", texts[0]], dictionary=[texts[0]])
+        numbers = whole_numbers(file, "task_index", _numbers(file, "task_index", table["task_index"]))
+        column = table[texts[0]].combine_chunks()
+        words, codes = column.dictionary, column.indices.to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(np.isin(numbers, list(wanted)))
+        return {int(numbers[row]): words[int(codes[row])].as_py() for row in rows[:100_000]}
+    except ClosedFormError:
+        raise
+    except Exception as error:  # parsers of damaged files raise anything
+        raise LoadError(f"{path}: expected meta/tasks to name the tasks, found {error!r}") from error
+
+
+def _read_lines(file: Path, index: str) -> list[dict[str, Any]]:
+    """The lines of a file, each a dictionary as JSON with a whole number of this name."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{file}: expected lines of JSON, found {error}") from error
+    rows = [parse_json(line, file, "lines of JSON") for line in text.splitlines() if line.strip()]
+    for row in rows:
+        if not isinstance(row, dict) or type(row.get(index)) is not int:
+            raise LoadError(f"{file}: expected a dictionary with {index} in each line, found {brief(row)}")
+    return rows
+
+
+def _read_columns(
+    path: Path, files: list[Path], columns: list[str], optional: tuple[str, ...] = ORDERS
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Columns of files one after the other, (N, width) each, and which file each row comes from, (N,)."""
+    sizes = Sizes.of(path, files)
+    parts: dict[str, list[np.ndarray]] = {}
+    rows = []
+    for file in files:
+        try:
+            table = _open(file, sizes, [*columns, *(name for name in optional if name not in columns)])
+            missing = [name for name in columns if name not in table.column_names]
+            if missing:
+                raise LoadError(
+                    f"{file}: expected the columns {', '.join(missing)}, found {', '.join(table.column_names)}"
+                )
+            for name in table.column_names:
+                parts.setdefault(name, []).append(_numbers(file, name, table[name]))
+            rows.append(table.num_rows)
+        except ClosedFormError:
+            raise
+        except Exception as error:  # parsers of damaged files raise anything
+            raise LoadError(f"{file}: expected a whole parquet file, found {error}") from error
+    for name in [name for name in optional if name in parts and name not in columns and len(parts[name]) < len(files)]:
+        del parts[name]
+    for name, arrays in parts.items():
+        if len({array.shape[1] for array in arrays}) > 1:
+            raise LoadError(f"{path}: expected {name} of one width, found {sorted({a.shape[1] for a in arrays})}")
+    return {name: np.concatenate(arrays) for name, arrays in parts.items()}, np.repeat(np.arange(len(files)), rows)
+
+
+def _open(file: Path, sizes: Sizes, columns: list[str], dictionary: list[str] | None = None) -> Any:
+    """Columns of a parquet file whose pages are compared with their checksums, once it is known how large they are."""
+    parquet = require("pyarrow.parquet", PURPOSE)
+    sizes.add_bytes(file.name, decoded_size(file, columns))
+    with parquet.ParquetFile(file, read_dictionary=dictionary, page_checksum_verification=True) as opened:
+        return opened.read(columns=columns)
+
+
+def _numbers(file: Path, name: str, column: Any) -> np.ndarray:
+    """A column of numbers or of lists of as many numbers each."""
+    column = column.combine_chunks()
+    if column.null_count:
+        raise LoadError(f"{file}: expected a number at every step of {name}, found {column.null_count} nulls")
+    length, width = len(column), 1
+    types = require("pyarrow", PURPOSE).types
+    while types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
+        sizes = np.unique(column.value_lengths().to_numpy(zero_copy_only=False)) if len(column) else np.array([0])
+        if len(sizes) != 1:
+            raise LoadError(f"{file}: expected {name} of one width, found {', '.join(map(str, sizes[:20]))}")
+        width *= int(sizes[0])
+        column = column.flatten()
+        if column.null_count:
+            raise LoadError(f"{file}: expected numbers in {name}, found {column.null_count} nulls")
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind not in "fiub" or values.size != length * width:
+        raise LoadError(f"{file}: expected {name} to be numbers, found {column.type}")
+    return values.reshape(length, width)

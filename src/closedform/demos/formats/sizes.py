@@ -1,0 +1,88 @@
+"""How much memory a dataset may take: known from headers, and refused before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from closedform.errors import ConfigError, LoadError
+
+ALWAYS = 1 << 30  # bytes that are read however small the files are
+RATIO = 100  # demonstrations compress by less than 20; what grows more than this is a mistake or an attack
+VARIABLE = "CLOSEDFORM_LARGEST"
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class Sizes:
+    """Adds up what the arrays of a dataset take in memory, and refuses what is too large before it is read.
+
+    The limit is `CLOSEDFORM_LARGEST` (bytes, such as `20G`) where it is set. Otherwise it is 1 GiB, or 100 times the
+    files where that is more, and never more than the memory that is free.
+
+    Args:
+        path: for messages.
+        stored: bytes that the files take on the disk.
+    """
+
+    def __init__(self, path: Path, stored: int):
+        self.path, self.stored, self.total = path, stored, 0
+        self._limit, self._reason = _limit(stored)
+
+    @classmethod
+    def of(cls, path: Path, files: Iterable[Path]) -> Sizes:
+        """For what is read from these files."""
+        try:
+            return cls(path, sum(file.stat().st_size for file in files))
+        except OSError as error:
+            raise LoadError(f"{path}: expected files that can be read, found {error}") from error
+
+    def add(self, name: str, shape: Sequence[int], dtype: np.dtype) -> None:
+        """Counts an array; numbers other than float32 and float64 become float64."""
+        width = 8 if dtype.kind in "iub" or dtype.itemsize < 4 else max(dtype.itemsize, 8 * len(dtype.names or ()))
+        self.add_bytes(name, math.prod(int(n) for n in shape) * width)
+
+    def add_bytes(self, name: str, n_bytes: int) -> None:
+        """Counts bytes that reading takes."""
+        self.total += n_bytes
+        if self.total > self._limit:
+            raise LoadError(
+                f"{self.path}: expected at most {in_words(self._limit)} of numbers, {self._reason}, found "
+                f"{in_words(self.total)} up to {name}, from {in_words(self.stored)} of files; if that is right, set "
+                f"{VARIABLE} to the bytes that may be read, such as {math.ceil(self.total / UNITS['G'])}G"
+            )
+
+
+def in_words(n_bytes: int) -> str:
+    """A number of bytes for a message, e.g. `4.8 GB`."""
+    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.1f} {unit}" if n_bytes < 10**18 else f"more than {10**6} TB"
+    return f"{n_bytes} bytes"
+
+
+def free_memory() -> int | None:
+    """Bytes that can be allocated without swapping; None where the system does not tell."""
+    try:
+        match = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.M)
+    except (OSError, ValueError):
+        return None
+    return 1024 * int(match[1]) if match else None
+
+
+def _limit(stored: int) -> tuple[int, str]:
+    """The bytes that may be read, and why not more."""
+    given = os.environ.get(VARIABLE)
+    if given:
+        match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)", given.strip().upper())
+        if not match:
+            raise ConfigError(f"{VARIABLE}: expected bytes, such as 2000000000 or 20G, found {given!r}")
+        return int(match[1]) * UNITS[match[2]], f"which is {VARIABLE}"
+    limit, free = max(ALWAYS, RATIO * stored), free_memory()
+    if free is not None and free < limit:
+        return free, "which is the memory that is free"
+    return limit, f"which is 1 GiB or {RATIO} times the files"

@@ -1,0 +1,252 @@
+"""Arrays of numbers in zarr v2 and v3, decoded without asking a registry what their codecs are.
+
+The metadata of the one array that is read is checked first: its dtype, its codecs, and how much it takes. Consolidated
+metadata is a copy that could differ, and is not looked at.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from reprlib import repr as brief
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.formats.sizes import Sizes
+from closedform.demos.formats.zarr_codecs import checked, decode, number_dtype
+from closedform.demos.formats.zarr_store import ZarrStore
+from closedform.errors import LoadError
+
+TYPES = (
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+)
+MISSING = 2**64 - 1  # where a shard has no such chunk
+MOST_AXES = 16
+ZEROS = "if they were all zeros, write the array again with write_empty_chunks=True"
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """How a chunk became bytes.
+
+    Attributes:
+        shape: of the chunk.
+        dtype: of its numbers, with the order of their bytes.
+        order: of its axes, as `numpy.transpose` takes it.
+        shard: how the chunks inside of it became bytes; None if there are none.
+        index: of a shard, how the table of its chunks became bytes, and whether it comes first.
+        codecs: what was then done with the bytes, in this order.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    order: tuple[int, ...]
+    shard: Pipeline | None = None
+    index: tuple[Pipeline, bool] | None = None
+    codecs: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of a decoded chunk."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def largest(self) -> int:
+        """Bytes that a chunk may take on the way; filters may widen numbers, and a shard has a table."""
+        return 32 * self.n_bytes + 65536
+
+    def decode(self, where: str, data: bytes, used: tuple[int, ...]) -> np.ndarray:
+        """The numbers of a chunk, (*shape), of which those before `used` on each axis lie inside of the array."""
+        for codec in reversed(self.codecs):
+            data = decode(where, codec, data, self.largest)
+        if self.shard is not None and self.index is not None:
+            return self._decode_shard(where, data, used, self.shard, *self.index)
+        if len(data) != self.n_bytes:
+            raise ValueError(f"{len(data)} bytes where a chunk takes {self.n_bytes}")
+        stored = np.frombuffer(data, self.dtype).reshape([self.shape[axis] for axis in self.order])
+        return stored.transpose(np.argsort(self.order))
+
+    def _decode_shard(
+        self, where: str, data: bytes, used: tuple[int, ...], inner: Pipeline, table: Pipeline, first: bool
+    ) -> np.ndarray:
+        length = table.n_bytes + 4 * len(table.codecs)  # the only codec there may be is crc32c
+        if len(data) < length:
+            raise ValueError(f"a shard of {len(data)} bytes with a table of {length}")
+        places = table.decode(where, data[:length] if first else data[-length:], table.shape)
+        used = tuple(used[axis] for axis in self.order)
+        shard = np.zeros([self.shape[axis] for axis in self.order], self.dtype.newbyteorder("="))
+        for at in np.ndindex(*places.shape[:-1]):
+            begin = [i * n for i, n in zip(at, inner.shape, strict=True)]
+            if any(b >= n for b, n in zip(begin, used, strict=True)):
+                continue  # beyond the array
+            start, size = (int(number) for number in places[at])
+            if start == MISSING and size == MISSING:
+                raise LoadError(f"{where}: expected every chunk of a shard, found one missing; {ZEROS}")
+            if start + size > len(data):
+                raise ValueError(f"a chunk at {start} of {size} bytes in a shard of {len(data)}")
+            place = tuple(slice(b, b + n) for b, n in zip(begin, inner.shape, strict=True))
+            shard[place] = inner.decode(where, data[start : start + size], inner.shape)
+        return shard.transpose(np.argsort(self.order))
+
+
+def is_array(store: ZarrStore, name: str) -> bool:
+    """Whether a name is that of an array."""
+    facts = store.read_json(f"{name}/zarr.json")
+    return (
+        facts.get("node_type") == "array" if facts is not None else store.read(f"{name}/.zarray", 1 << 26) is not None
+    )
+
+
+def read_attributes(store: ZarrStore, name: str = "") -> dict[str, Any]:
+    """The attributes of a group; {} if it has none."""
+    prefix = f"{name}/" if name else ""
+    facts = store.read_json(f"{prefix}zarr.json")
+    found = store.read_json(f"{prefix}.zattrs") if facts is None else facts.get("attributes")
+    return found if isinstance(found, dict) else {}
+
+
+def read_array(store: ZarrStore, name: str, sizes: Sizes) -> np.ndarray:
+    """Reads an array; a chunk that is missing is an error, where zarr itself would give zeros."""
+    where = f"{store.path}: {name}"
+    facts = store.read_json(f"{name}/zarr.json")
+    if facts is not None:
+        shape, pipeline, prefix, separator = _version_3(where, facts)
+    else:
+        facts = store.read_json(f"{name}/.zarray")
+        if facts is None:
+            raise LoadError(f"{where}: expected an array there, found no .zarray or zarr.json")
+        shape, pipeline, prefix, separator = _version_2(where, facts)
+    grid = [-(-n // chunk) for n, chunk in zip(shape, pipeline.shape, strict=True)]
+    count = math.prod(grid)
+    sizes.add(name, [n * chunk for n, chunk in zip(grid, pipeline.shape, strict=True)], pipeline.dtype)
+    missing = count - store.count(name)
+    key = name.rsplit("/", 1)[-1]
+    if missing > 0:
+        raise LoadError(f"{store.path}: expected {count} chunks of {key}, found {missing} of them missing; {ZEROS}")
+    array = np.empty(shape, pipeline.dtype.newbyteorder("="))
+    for at in itertools.product(*map(range, grid)):
+        file = f"{name}/{prefix}{separator.join(map(str, at))}"
+        data = store.read(file, pipeline.largest)
+        if data is None:
+            raise LoadError(f"{store.path}: expected {count} chunks of {key}, found no {file}; {ZEROS}")
+        place = tuple(slice(i * n, (i + 1) * n) for i, n in zip(at, pipeline.shape, strict=True))
+        target = array[place]
+        try:
+            chunk = pipeline.decode(f"{store.path}: {file}", data, target.shape)
+            target[...] = chunk[tuple(slice(n) for n in target.shape)]
+        except LoadError:
+            raise
+        except Exception as error:  # decoders of damaged chunks raise anything
+            raise LoadError(f"{store.path}: expected a whole chunk in {file}, found {error}") from error
+    return array
+
+
+def _whole(where: str, name: str, value: Any, least: int) -> tuple[int, ...]:
+    """A shape."""
+    if (
+        not isinstance(value, list)
+        or len(value) > MOST_AXES
+        or not all(type(n) is int and least <= n < 2**62 for n in value)
+    ):
+        raise LoadError(f"{where}: expected {name} of whole numbers, found {brief(value)}")
+    return tuple(value)
+
+
+def _shapes(where: str, shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    shape, chunks = _whole(where, "a shape", shape, 0), _whole(where, "a chunk's shape", chunks, 1)
+    if not shape or len(shape) != len(chunks):
+        raise LoadError(f"{where}: expected chunks of as many axes as the array, found {len(chunks)} and {len(shape)}")
+    return shape, chunks
+
+
+def _version_2(where: str, facts: dict[str, Any]) -> tuple[tuple[int, ...], Pipeline, str, str]:
+    """The shape, how chunks became bytes, and how their files are called."""
+    shape, chunks = _shapes(where, facts.get("shape"), facts.get("chunks"))
+    dtype = number_dtype(where, facts.get("dtype"))
+    filters, compressor = facts.get("filters") or [], facts.get("compressor")
+    if not isinstance(filters, list):
+        raise LoadError(f"{where}: expected a list of filters, found {brief(filters)}")
+    codecs = filters if compressor is None else [*filters, compressor]
+    separator = facts.get("dimension_separator", ".")
+    if separator not in (".", "/") or facts.get("order", "C") not in ("C", "F"):
+        raise LoadError(f"{where}: expected order C or F and separator . or /, found others")
+    axes = range(len(shape))
+    order = tuple(axes) if facts.get("order", "C") == "C" else tuple(reversed(axes))
+    return shape, Pipeline(chunks, dtype, order, codecs=tuple(checked(where, c) for c in codecs)), "", separator
+
+
+def _version_3(where: str, facts: dict[str, Any]) -> tuple[tuple[int, ...], Pipeline, str, str]:
+    grid, chunk_keys = _named(where, facts.get("chunk_grid")), _named(where, facts.get("chunk_key_encoding"))
+    if grid[0] != "regular" or chunk_keys[0] not in ("default", "v2") or facts.get("storage_transformers"):
+        raise LoadError(f"{where}: expected a regular grid of chunks, found {grid[0]!r} and {chunk_keys[0]!r}")
+    shape, chunks = _shapes(where, facts.get("shape"), grid[1].get("chunk_shape"))
+    kind = facts.get("data_type")
+    if not isinstance(kind, str) or kind not in TYPES:
+        raise LoadError(f"{where}: expected numbers, of dtype bool, int, uint or float, found {brief(kind)}")
+    separator = chunk_keys[1].get("separator", "/" if chunk_keys[0] == "default" else ".")
+    if separator not in (".", "/"):
+        raise LoadError(f"{where}: expected separator . or /, found {brief(separator)}")
+    pipeline = _pipeline(where, facts.get("codecs"), chunks, np.dtype(kind))
+    return shape, pipeline, f"c{separator}" if chunk_keys[0] == "default" else "", separator
+
+
+def _named(where: str, value: Any) -> tuple[str, dict[str, Any]]:
+    """The name and the configuration of an extension point of zarr v3."""
+    if isinstance(value, str):
+        return value, {}
+    settings = value.get("configuration", {}) if isinstance(value, dict) else None
+    if not isinstance(settings, dict) or not isinstance(value.get("name"), str):
+        raise LoadError(f"{where}: expected a name and its configuration, found {brief(value)}")
+    return value["name"], settings
+
+
+def _pipeline(where: str, codecs: Any, shape: tuple[int, ...], dtype: np.dtype, depth: int = 0) -> Pipeline:
+    """Codecs of zarr v3: `transpose`, then `bytes` or `sharding_indexed`, then what is done with bytes."""
+    if not isinstance(codecs, list) or depth > 1:
+        raise LoadError(f"{where}: expected a list of codecs and shards of chunks, found {brief(codecs)}")
+    order, layer, done = tuple(range(len(shape))), None, []
+    for codec in codecs:
+        name, settings = _named(where, codec)
+        if name == "transpose" and layer is None:
+            step = _whole(where, "an order", settings.get("order"), 0)
+            if sorted(step) != list(range(len(shape))):
+                raise LoadError(f"{where}: expected an order of {len(shape)} axes, found {list(step)}")
+            order = tuple(order[axis] for axis in step)
+        elif name in ("bytes", "sharding_indexed") and layer is None:
+            layer = name, settings
+        elif layer is not None:
+            done.append(checked(where, {**settings, "id": name.removeprefix("numcodecs.")}))
+        else:
+            raise LoadError(f"{where}: expected transpose, bytes or sharding_indexed first, found {brief(name)}")
+    if layer is None:
+        raise LoadError(f"{where}: expected the codec bytes or sharding_indexed, found neither")
+    if layer[0] == "bytes":
+        if layer[1].get("endian", "little") not in ("little", "big"):
+            raise LoadError(f"{where}: expected bytes that are little or big endian, found neither")
+        dtype = dtype.newbyteorder(">" if layer[1].get("endian") == "big" else "<")
+        return Pipeline(shape, dtype, order, codecs=tuple(done))
+    stored = tuple(shape[axis] for axis in order)
+    _, inner = _shapes(where, list(stored), layer[1].get("chunk_shape"))
+    if any(n % chunk for n, chunk in zip(stored, inner, strict=True)):
+        raise LoadError(f"{where}: expected shards of whole chunks, found {list(stored)} and {list(inner)}")
+    counts = tuple(n // chunk for n, chunk in zip(stored, inner, strict=True))
+    shard = _pipeline(where, layer[1].get("codecs"), inner, dtype, depth + 1)
+    default = [{"name": "bytes"}, {"name": "crc32c"}]
+    table = _pipeline(where, layer[1].get("index_codecs", default), (*counts, 2), np.dtype("<u8"), depth + 1)
+    first = layer[1].get("index_location", "end") == "start"
+    if table.shard is not None or any(codec["id"] != "crc32c" for codec in table.codecs):
+        raise LoadError(f"{where}: expected a shard's table with the codecs bytes and crc32c, found others")
+    return Pipeline(shape, dtype, order, shard, (table, first), tuple(done))

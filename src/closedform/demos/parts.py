@@ -1,0 +1,190 @@
+"""Parts: the files of unfinished episodes that a recorder writes, and how episodes are made of them after a crash.
+
+A part has a header (how many numbers an observation and an action have, and a checksum of that) and then rows: the
+numbers of a step, and a checksum of these and of the step's place. So a row that was torn, changed, lost or repeated is
+noticed. The parts of earlier versions have no checksums.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import warnings
+import zlib
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError
+
+from closedform.demos.episode import Episode
+from closedform.demos.formats.folder import read_episode, read_header, write_episode
+from closedform.demos.formats.sizes import Sizes
+from closedform.demos.layout import Layout
+from closedform.errors import ClosedFormError, ClosedFormWarning, LoadError
+from closedform.files import flush
+
+try:
+    import fcntl
+except ImportError:  # Windows, where recorders of one folder are not kept apart
+    fcntl = None
+
+MAGIC, OLD_MAGIC = b"CFPART2\n", b"CFPART1\n"
+WIDTHS = struct.Struct("<8sii")
+CHECKSUM = struct.Struct("<I")
+PART = re.compile(r"episode_(\d{6,})\.part(\.damaged)?")
+
+
+class RecordError(ClosedFormError):
+    """What was recorded cannot be written; what was written before is still there."""
+
+
+class Part(NamedTuple):
+    """What a part holds.
+
+    Attributes:
+        episode: the steps from the first to the last before anything that is wrong.
+        problem: what is wrong after these, or None; a part may end within a row, which is where a process was killed.
+    """
+
+    episode: Episode
+    problem: str | None
+
+
+def lock_folder(folder: Path) -> IO[str]:
+    """A file that holds the lock on a folder of demonstrations until it is closed."""
+    try:
+        file = (folder / ".lock").open("w")
+    except OSError as error:
+        raise RecordError(f"{folder}: expected a folder that can be written to, found {error}") from error
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise RecordError(f"{folder}: another process is recording into this folder") from error
+    return file
+
+
+def part_header(d_o: int, d_a: int) -> bytes:
+    """The beginning of a part of steps of some widths."""
+    header = WIDTHS.pack(MAGIC, d_o, d_a)
+    return header + CHECKSUM.pack(zlib.crc32(header))
+
+
+def part_row(numbers: bytes, index: int) -> bytes:
+    """A step, whose numbers are given as bytes, and its checksum."""
+    return numbers + CHECKSUM.pack(zlib.crc32(numbers, index & 0xFFFFFFFF))
+
+
+def recover(folder: str | Path) -> list[int]:
+    """Makes episodes of the parts that a killed recorder left; returns their numbers.
+
+    Every step that was appended more than a second before the end is there. The part of a finished episode is removed.
+    What cannot be read is never removed, and does not keep other parts from being recovered: a part that is damaged
+    somewhere becomes an episode up to there and is kept as `episode_NNNNNN.part.damaged`, one of which nothing can be
+    read is left where it is. A `ClosedFormWarning` says which. While a recorder is recording there it refuses to run.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise LoadError(f"{folder}: expected a folder of recorded demonstrations, found none")
+    recovered, problems = [], []
+    with lock_folder(folder):
+        for path in sorted(folder.glob("episode_*.part")):
+            if not PART.fullmatch(path.name):
+                continue
+            try:
+                made, problem = _recover(path)
+            except LoadError as error:
+                made, problem = False, f"{error}; it is kept as it is"
+            if made:
+                recovered.append(int(path.stem.split("_")[1]))
+            if problem:
+                problems.append(problem)
+    if problems:
+        warnings.warn("; ".join(problems), ClosedFormWarning, stacklevel=2)
+    return recovered
+
+
+def _recover(path: Path) -> tuple[bool, str | None]:
+    """Makes an episode of one part, and removes what was recovered; says whether it made one, and what is wrong."""
+    part, final = parse_part(path), path.with_suffix(".safetensors")
+    episode, made = part.episode, False
+    if len(episode):
+        _check_widths(episode, path)
+    if final.exists():
+        finished = read_episode(final, Sizes.of(final, [final]))
+        for whole, own in zip(finished, (episode.observations, episode.actions), strict=True):
+            if len(own) and not np.array_equal(whole[: len(own)], own):
+                raise LoadError(f"{path}: expected steps of {final.name}, found others")
+    elif len(episode):
+        _write(final, episode)
+        made = True
+    if part.problem is None:
+        path.unlink()
+        return made, None
+    damaged = path.with_name(f"{path.name}.damaged")
+    path.rename(damaged)
+    return made, f"{damaged}: {part.problem}; the {len(episode)} steps before are recovered, and it is kept"
+
+
+def _check_widths(episode: Episode, path: Path) -> None:
+    """Refuses an episode whose widths are not those that demos.json beside it says."""
+    facts = read_header(path.parent)
+    for key, array in (("observation_layout", episode.observations), ("action_layout", episode.actions)):
+        try:
+            width = Layout.from_json(facts[key]).width if facts.get(key) else array.shape[1]
+        except (TypeError, ValueError, AttributeError) as error:
+            raise LoadError(f"{path.parent / 'demos.json'}: expected layouts, found {error}") from error
+        if width != array.shape[1]:
+            raise LoadError(f"{path}: expected {width} numbers as demos.json says, found {array.shape[1]}")
+
+
+def _write(final: Path, episode: Episode) -> None:
+    scratch = final.with_name(f".{final.name}.new")
+    try:
+        write_episode(scratch, episode)
+        flush(scratch)
+        scratch.replace(final)
+        flush(final.parent)
+    except (OSError, SafetensorError) as error:
+        scratch.unlink(missing_ok=True)
+        raise RecordError(
+            f"{final}: expected to write {len(episode)} steps, found {error}; what was recorded is kept: make room and "
+            "recover again"
+        ) from error
+
+
+def read_part(path: Path) -> Episode:
+    """Reads the whole steps of an unfinished episode, up to what is wrong if something is."""
+    return parse_part(path).episode
+
+
+def parse_part(path: Path) -> Part:
+    """Reads a part; one with a header that is not whole or not that of a part is a `LoadError`."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"{path}: expected the part of an episode, found {error.strerror}") from error
+    old = data[: len(OLD_MAGIC)] == OLD_MAGIC
+    size = WIDTHS.size + (0 if old else CHECKSUM.size)
+    if len(data) < size and (MAGIC.startswith(data[:8]) or old):  # killed before there was a step
+        return Part(Episode(np.empty((0, 1)), np.empty((0, 1))), None)
+    magic, d_o, d_a = WIDTHS.unpack_from(data) if len(data) >= size else (b"", 0, 0)
+    known = old or (magic == MAGIC and data[WIDTHS.size : size] == CHECKSUM.pack(zlib.crc32(data[: WIDTHS.size])))
+    if not known or d_o < 1 or d_a < 1:
+        raise LoadError(f"{path}: expected the part of an episode, found a file that begins with {data[:8]!r}")
+    width = 8 * (d_o + d_a)
+    stride = width + (0 if old else CHECKSUM.size)
+    n = (len(data) - size) // stride
+    raw = np.frombuffer(data, np.uint8, n * stride, size).reshape(n, stride)
+    rows = np.ascontiguousarray(raw[:, :width]).view("<f8").reshape(n, d_o + d_a)
+    good = [  # numbers that were appended are finite
+        bool(np.isfinite(rows[index]).all()) and (old or part_row(row[:width].tobytes(), index) == row.tobytes())
+        for index, row in enumerate(raw)
+    ]
+    n_good = n if all(good) else good.index(False)
+    problem = None if n_good == n else f"expected {n} steps, found step {n_good} damaged"
+    if old and not n and len(data) > size:  # widths that no checksum vouches for
+        problem = f"expected steps of {d_o + d_a} numbers, found less than one"
+    return Part(Episode(rows[:n_good, :d_o].copy(), rows[:n_good, d_o:].copy()), problem)

@@ -1,0 +1,160 @@
+"""What every field of a results file has to be; a file comes from anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from closedform.errors import LoadError
+
+LARGEST = 1e100  # of any number: sums and squares of these do not overflow
+MOST = 2**53  # whole numbers up to it are what they are in every program that reads JSON
+Check = Callable[[Any], bool]
+
+
+def _number(value: Any) -> bool:
+    """A number that can be computed with."""
+    return _whole(value) or (isinstance(value, float) and abs(value) <= LARGEST)
+
+
+def _distance(value: Any) -> bool:
+    """A number that may be infinite, as an overflow makes it."""
+    return _number(value) or value == math.inf
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST
+
+
+def _count(value: Any) -> bool:
+    return _whole(value) and value >= 0
+
+
+def _positive(value: Any) -> bool:
+    return _whole(value) and value >= 1
+
+
+def _seed(value: Any) -> bool:
+    return _whole(value) and 0 <= value < 2**32
+
+
+def _is(kind: type) -> Check:
+    return lambda value: isinstance(value, kind)
+
+
+def _some(check: Check) -> Check:
+    """At least one, in a list."""
+    return lambda value: isinstance(value, list) and bool(value) and all(map(check, value))
+
+
+def _pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_number, value))
+
+
+def _led(value: Any) -> bool:
+    """Demonstrations, each with its share."""
+    return isinstance(value, list) and all(_pair(one) and _whole(one[0]) for one in value)
+
+
+FIELDS: dict[str, tuple[Check, str]] = {
+    "env": (lambda value: isinstance(value, str) and value != "", "a name"),
+    "demos": (_is(dict), "an object"),
+    "policy": (_is(dict), "an object"),
+    "policy.name": (_is(str), "a name"),
+    "parameters": (_is(dict), "an object"),
+    "versions": (_is(dict), "an object"),
+    "seed": (_seed, "a whole number from 0 to 2^32 - 1"),
+    "n_episodes": (_positive, "a whole number of at least 1"),
+    "complete": (_is(bool), "true or false"),
+    "score": (_is(dict), "an object"),
+    "score.mean": (_number, "a number"),
+    "score.ci95": (_pair, "two numbers"),
+    "success": (_is(dict), "an object"),
+    "success.mean": (_number, "a number"),
+    "success.ci95": (_pair, "two numbers"),
+    "steps": (_is(dict), "an object"),
+    "steps.mean": (_number, "a number"),
+    "latency_ms": (_is(dict), "an object"),
+    "latency_ms.p50": (_number, "a number"),
+    "latency_ms.p99": (_number, "a number"),
+    "episodes": (_some(_is(dict)), "a list of objects"),
+}
+OPTIONAL: dict[str, tuple[Check, str]] = {
+    "demos.name": (lambda value: value is None or isinstance(value, str), "a name or null"),
+    "policy.class": (_is(str), "a name"),
+    "n_together": (_positive, "a whole number of at least 1"),
+    "machine": (_is(dict), "an object"),
+}
+ROW: dict[str, tuple[Check, str]] = {
+    "seed": (_seed, "a whole number from 0 to 2^32 - 1"),
+    "score": (_number, "a number"),
+    "success": (_is(bool), "true or false"),
+    "steps": (_positive, "a whole number of at least 1"),
+    "distances": (_some(_distance), "numbers"),
+    "loop": (_is(bool), "true or false"),
+    "most_repeated": (_count, "a whole number of at least 0"),
+    "demonstrations": (_led, "pairs of a whole number and a number"),
+    "latency_ms": (_some(_number), "numbers"),
+}
+
+
+def check_results(results: dict[str, Any], where: object) -> None:
+    """Refuses what no evaluation writes, and figures that are not those of the episodes.
+
+    Args:
+        results: the content of a results file.
+        where: the file, for the message.
+    """
+    for name, rule in FIELDS.items():
+        _check(results, name, rule, where)
+    for name, rule in OPTIONAL.items():
+        _check(results, name, rule, where, optional=True)
+    rows = results["episodes"]
+    for index, row in enumerate(rows):
+        for name, rule in ROW.items():
+            _check(row, name, rule, where, f"episodes[{index}].")
+    first, n = results["seed"], results["n_episodes"]
+    seeds = [row["seed"] for row in rows]
+    if len(set(seeds)) < len(seeds) or min(seeds) < first or max(seeds) >= first + n:
+        _refuse(where, f"each seed from {first} to {first + n - 1} at most once", f"seeds {_short(seeds)}")
+    if results["complete"] != (len(rows) == n):
+        _refuse(where, f"complete to say whether all {n} episodes are there", f"{results['complete']} with {len(rows)}")
+    for what in ("score", "success", "steps"):
+        mean, found = _mean(row[what] for row in rows), results[what]["mean"]
+        if not math.isclose(mean, found, rel_tol=1e-6, abs_tol=1e-6):
+            _refuse(where, f"{what}.mean to be that of the episodes, {mean:.6g}", f"{found:.6g}")
+
+
+def _check(
+    content: dict[str, Any],
+    name: str,
+    rule: tuple[Check, str],
+    where: object,
+    prefix: str = "",
+    *,
+    optional: bool = False,
+) -> None:
+    value: Any = content
+    for key in name.split("."):
+        if key not in value:
+            if optional:
+                return
+            _refuse(where, "a whole results file", f"one without {prefix}{name}")
+        value = value[key]
+    if not rule[0](value):
+        _refuse(where, f"{prefix}{name} to be {rule[1]}", _short(value))
+
+
+def _mean(values: Iterable[float]) -> float:
+    everything = [float(value) for value in values]
+    return math.fsum(value / len(everything) for value in everything)
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) <= MOST else "a number beyond 2^53"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _refuse(where: object, expected: str, found: str) -> None:
+    raise LoadError(f"{where}: expected {expected}, found {found}")

@@ -1,0 +1,109 @@
+"""KernelCache: compiled code kept on disk, which planning can do without."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import logging
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from numba.core import config
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+CHECKSUM_BYTES = 4
+
+
+class KernelCache(FunctionCache):
+    """numba's cache of one function, which never stops a plan.
+
+    What cannot be read, or is not what was written, is dropped and compiled again; what cannot be written, because the
+    disk is full, say, is compiled in each process. Code with bounds checks (`NUMBA_BOUNDSCHECK=1`) and code of other
+    versions of any kernel are kept apart.
+    """
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _CheckedFile(self._cache_path, self._impl.filename_base, stamp)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled function, or None if it has to be compiled."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # what is damaged can raise anything
+            logging.getLogger("closedform").debug("dropping compiled code in %s: %r", self._cache_path, error)
+            self._cache_file.drop()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keeps a compiled function, if that can be done."""
+        try:
+            super().save_overload(sig, data)
+        except Exception as error:
+            _say_once(f"the planner is compiled again in each process, since it could not be kept: {error}")
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        return (*super()._index_key(sig, codegen), bool(getattr(config, "BOUNDSCHECK", None)), _digest_of_sources())
+
+
+class _CheckedFile(IndexDataCacheFile):
+    """numba's files with a checksum after the rest, since nothing else tells damaged code from sound."""
+
+    def save(self, key: Any, data: Any) -> None:
+        """Writes the data, then an index that names it; other signatures never share a name, nor do other versions."""
+        name = self._data_name(int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
+        self._save_data(name, data)
+        overloads = self._load_index()
+        if overloads.get(key) != name:
+            self._save_index({**overloads, key: name})
+
+    def drop(self) -> None:
+        """Removes the index, so that nothing is found any more."""
+        with contextlib.suppress(OSError):
+            Path(self._index_path).unlink()
+
+    def _load_index(self) -> Any:
+        if Path(self._index_path).exists():
+            _verify(self._index_path)
+        return super()._load_index()
+
+    def _load_data(self, name: str) -> Any:
+        _verify(self._data_path(name))
+        return super()._load_data(name)
+
+    @contextlib.contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[Any]:
+        content = io.BytesIO()
+        yield content
+        with super()._open_for_write(filepath) as file:
+            file.write(content.getvalue())
+            file.write(_checksum(content.getvalue()))
+
+
+def _checksum(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little")
+
+
+def _verify(path: str) -> None:
+    content = Path(path).read_bytes()
+    if _checksum(content[:-CHECKSUM_BYTES]) != content[-CHECKSUM_BYTES:]:
+        raise ValueError(f"{path}: checksum mismatch")
+
+
+@functools.cache
+def _digest_of_sources() -> str:
+    """Of all kernels: numba notices a change in a function's own file, but not in those of the functions it calls."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    logging.getLogger("closedform").warning(message)

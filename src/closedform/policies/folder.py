@@ -1,0 +1,213 @@
+"""The folder of a saved policy: where it is, how it is read at one moment, and how it is replaced as a whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from closedform.errors import ConfigError, LoadError
+from closedform.files import crc32_of_bytes, flush, locked, saving, scratch_folder
+from closedform.snapshot import Snapshot
+
+FORMAT, NEURAL, EDITED, LEROBOT = "closedform-policy", "closedform-neural", "closedform-edited", "lerobot"
+FORMAT_VERSION = 1
+FILES = {"config.json", "policy.safetensors", "summary.safetensors", "index.faiss"}
+PARTS = {"neural", "conditional", "unconditional", "novel", "familiar"}  # folders in that of an edited policy
+LEROBOT_FILES = re.compile(r"model\.safetensors|policy_\w*normalizer_processor\.safetensors")
+ASSETS = Path(__file__).parent.parent / "assets"
+SHIPPED = {"pusht-dit": ASSETS / "pusht_dit", "pusht-dit-left": ASSETS / "pusht_dit_left"}  # docs/models.md
+SEAL = "config_crc32"
+ATTEMPTS = 10  # at reading a folder that is replaced all the time
+
+T = TypeVar("T")
+
+
+def as_path(folder: str | os.PathLike[str]) -> Path:
+    """A folder as a whole path; anything but a path is refused."""
+    if not isinstance(folder, str | os.PathLike):
+        raise ConfigError(f"expected the path of a folder, found {folder!r}")
+    try:
+        path = Path(folder).expanduser().resolve()
+        path.exists()  # which asks the system whether there can be such a path
+    except (OSError, RuntimeError, ValueError) as error:  # a home that is not there, a name too long, a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"expected the path of a folder, found {str(folder)[:200]!r}: {reason}") from error
+    return path
+
+
+def find_folder(folder: str | os.PathLike[str]) -> Path:
+    """The path at which a saved policy is to be found; everything that reads one asks here.
+
+    That is the folder itself, the place inside the package of a policy that comes with it, or, after a crash in the
+    moment between moving the old folder away and the new one in, where the old one is.
+    """
+    path = as_path(SHIPPED.get(str(folder), folder))
+    return _old(path) if not path.exists() and _old(path).is_dir() else path
+
+
+def read_folder(folder: str | os.PathLike[str], read: Callable[[Snapshot], T]) -> T:
+    """What a function makes of the folder of a saved policy.
+
+    All files are opened in one folder before any is read, so that what is read comes from one save. Where the folder
+    was replaced while they were opened, they are opened again; what is wrong after that is wrong with the folder.
+    """
+    for attempt in range(ATTEMPTS):
+        last = attempt == ATTEMPTS - 1
+        try:
+            snapshot = Snapshot(find_folder(folder), _belongs)
+        except LoadError:
+            if last:
+                raise
+            continue
+        with snapshot:
+            try:
+                return read(snapshot)
+            except LoadError:
+                if last or snapshot.unchanged():
+                    raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _belongs(name: str) -> bool:
+    return name in FILES or name in PARTS or LEROBOT_FILES.fullmatch(name) is not None
+
+
+def read_content(snapshot: Snapshot) -> dict[str, Any]:
+    """What config.json says, if it is that of a policy that can be read."""
+    path, content = snapshot.folder / "config.json", snapshot.json("config.json")
+    if isinstance(content, dict) and content.get("type") == "diffusion" and "input_features" in content:
+        return {**content, "format": LEROBOT}
+    if not isinstance(content, dict) or content.get("format") not in [FORMAT, NEURAL, EDITED]:
+        raise LoadError(f"{path}: expected format {FORMAT!r}; this is not a policy that closedform saved")
+    version = content.get("format_version")
+    if version != FORMAT_VERSION:
+        raise LoadError(
+            f"{path}: expected format version {FORMAT_VERSION}, found {short(version)}; "
+            "a newer version of closedform wrote it, and reading it needs that version"
+        )
+    return content
+
+
+def short(value: object) -> str:
+    """A value that was read, for a message: not more of it than tells what it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def whole_number(content: dict[str, Any], name: str, least: int = 0) -> int:
+    """An entry that is a whole number of 64 bits, else a `ValueError`."""
+    value = content[name]
+    if type(value) is not int or not least <= value < 2**63:
+        raise ValueError(f"{name} {short(value)} instead of a whole number of at least {least}")
+    return value
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a config.json with a checksum of itself."""
+    return {**content, SEAL: _checksum(content)}
+
+
+def check_seal(snapshot: Snapshot, content: dict[str, Any]) -> None:
+    """Refuses a configuration that is not the one that was saved; older ones have no checksum."""
+    if SEAL in content and content[SEAL] != _checksum(content):
+        raise LoadError(
+            f"{snapshot.folder / 'config.json'}: expected what was saved, found a checksum mismatch; if you changed it "
+            f"on purpose, remove the line {SEAL!r} from it"
+        )
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    rest = {name: value for name, value in content.items() if name != SEAL}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()
+    return f"{crc32_of_bytes(np.frombuffer(text, np.uint8)):08x}"
+
+
+def write_content(folder: Path, content: dict[str, Any]) -> None:
+    """Writes config.json, with its checksum."""
+    (folder / "config.json").write_text(json.dumps(sealed(content), indent=2) + "\n", encoding="utf-8")
+
+
+def write_folder(folder: Path, write: Callable[[Path], None], keep: tuple[str, ...] = ()) -> None:
+    """Has a folder filled, which appears, or replaces the old one, only when all of it is on the disk.
+
+    A crash in the moment between moving the old folder away and the new one in leaves the old one beside it, where
+    `find_folder` finds it.
+
+    Args:
+        folder: where to.
+        write: fills an empty folder.
+        keep: files of the old folder that the new one keeps.
+    """
+    with saving(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with scratch_folder(folder) as scratch:
+            new = scratch / folder.name
+            new.mkdir()
+            write(new)
+            for path in (*new.rglob("*"), new):
+                flush(path)
+                path.chmod(0o755 if path.is_dir() else 0o644)  # not for the owner alone, as temporary files are
+            with locked(folder.parent):  # two that save at once do so one after the other
+                restore_folder(folder)
+                for name in keep:
+                    if (folder / name).exists():
+                        _link(folder / name, new / name)
+                _replace(folder, new)
+
+
+def restore_folder(folder: Path) -> None:
+    """Moves the old folder back that a crash left beside its place."""
+    if not folder.exists() and _old(folder).is_dir():
+        _old(folder).rename(folder)
+
+
+def _replace(folder: Path, new: Path) -> None:
+    old = _old(folder)
+    if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
+    try:
+        new.rename(folder)
+    except BaseException:
+        restore_folder(folder)
+        raise
+    flush(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, target)
+        flush(target)
+
+
+def _old(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old") if folder.name else folder
+
+
+def holds_only(folder: Path, allowed: Callable[[str], bool], formats: tuple[str, ...]) -> bool:
+    """Whether a folder has only files of such names, and a configuration of such a format or nothing at all."""
+    if not folder.is_dir():
+        return False
+    names = [path.name for path in folder.iterdir()]
+    if not all(map(allowed, names)):
+        return False
+    if "config.json" not in names:
+        return not set(names) & {*FILES, *PARTS}
+    try:
+        with Snapshot(folder, lambda name: name == "config.json") as snapshot:
+            return read_content(snapshot)["format"] in formats
+    except LoadError:
+        return False

@@ -1,0 +1,66 @@
+"""Generated: what a policy made before it is brought into the robot's units, and the checks on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from closedform.errors import DataError
+from closedform.retrieval.finite import all_finite
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a policy made for B observations with n samples each, before it is brought into the robot's units.
+
+    Attributes:
+        chunks: (B, n, N_a * D), normalised, as they are carried over.
+        carries: (B, hands, 2), how that is; see `Carrier`.
+        distances: (B,), to the nearest demonstration.
+        rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) where they were not asked for.
+        weights: (B, n, k), of those rows; or (B, n, 0).
+        n_steps: (B, n), diffusion steps taken, or (B, 0).
+        ended: (B, n), when the last of them ended, or not a number; or (B, 0).
+        complete: whether all steps were taken.
+        mixed: (B, n) or (B, 1), whether each chunk is a mixture of demonstrated ones, as it must be; or (0, 0).
+    """
+
+    chunks: np.ndarray
+    carries: np.ndarray
+    distances: np.ndarray
+    rows: np.ndarray
+    weights: np.ndarray
+    n_steps: np.ndarray
+    ended: np.ndarray
+    complete: bool = True
+    mixed: np.ndarray = field(default_factory=lambda: np.ones((0, 0), bool))
+
+
+def unmeasured(number: int) -> DataError:
+    """What to raise where the distances of an observation to the demonstrations cannot be told."""
+    return DataError(
+        f"observation {number} cannot be compared with the demonstrations: its distance to them is not finite; "
+        "is it in their units, and are bandwidth and regularization not tiny?"
+    )
+
+
+def refuse_infinite(actions: np.ndarray) -> np.ndarray:
+    """Refuses actions (B, ...) in the robot's units that are not finite."""
+    if not all_finite(actions):
+        number = int(np.argwhere(~np.isfinite(actions))[0, 0])
+        raise DataError(f"the plan for observation {number} is not finite in the robot's units: is it too far away?")
+    return actions
+
+
+def refuse_unsound(made: Generated) -> Generated:
+    """Refuses observations whose distances cannot be told, and chunks outside of the range of what they are made of."""
+    if not all_finite(made.distances):
+        raise unmeasured(int(np.flatnonzero(~np.isfinite(made.distances))[0]))
+    if not made.mixed.all():
+        number = int(np.argwhere(~made.mixed)[0, 0])
+        raise DataError(
+            f"the plan for observation {number} is not a mixture of demonstrated chunks: expected its numbers within "
+            "their range, found some beyond it or not finite; are actions, tau and bandwidth of sensible size?"
+        )
+    return made

@@ -1,0 +1,83 @@
+"""Rows: the arrays that a store has a row of for each window, cut from episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from closedform.demos.chunks import cut
+from closedform.demos.episode import Episode
+from closedform.retrieval.pace import breathe, gathered, paced
+from closedform.retrieval.scaling import action_statistics
+from closedform.retrieval.spec import StoreSpec
+from closedform.retrieval.statistics import Statistics
+
+
+class Rows(NamedTuple):
+    """Arrays of a store, before indexing; see `Store`."""
+
+    lengths: np.ndarray
+    counts: np.ndarray
+    lifted: np.ndarray
+    actions: np.ndarray
+    steps: np.ndarray
+    poses: np.ndarray
+    held: np.ndarray
+    turn_sums: np.ndarray
+    feature_statistics: Statistics
+    action_statistics: Statistics
+
+
+def rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> Rows:
+    """All arrays of a store in one pass over the steps of all episodes together."""
+    spec.check_size(np.array([len(episode) for episode in episodes]))
+    pieces = [
+        cut(e, spec.n_obs_steps, spec.n_action_steps, padding=spec.padding, action_layout=spec.action_layout)
+        for e in paced(episodes)
+    ]
+    counts = np.array([len(piece.steps) for piece in pieces])
+    lengths = np.array([len(piece.actions) for piece in pieces])
+    windows = np.concatenate([piece.observations for piece in pieces])
+    breathe()
+    lifted = spec.feature_map.lift(windows) if len(windows) else np.zeros((0, 1))
+    breathe()
+    actions = spec.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
+    poses = [spec.body_poses(episode.observations) for episode in paced(episodes)]
+    held = [spec.held(of)[piece.steps] for of, piece in paced(zip(poses, pieces, strict=True))]
+    turn_sums = [spec.turn_sums(*pair) for pair in paced(zip(episodes, poses, strict=True))]
+    steps = np.concatenate([piece.steps for piece in pieces])
+    last_poses = spec.body_poses(windows[:, -1])
+    breathe()
+    feature_statistics = Statistics.of(lifted, counts)
+    breathe()
+    return Rows(
+        lengths=lengths,
+        counts=counts,
+        lifted=lifted,
+        actions=actions,
+        steps=steps,
+        poses=last_poses,
+        held=np.concatenate(held),
+        turn_sums=np.array(turn_sums),
+        feature_statistics=feature_statistics,
+        action_statistics=action_statistics(spec, episodes),
+    )
+
+
+def starts_of(counts: np.ndarray, lengths: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Where the actions of each row begin, given windows and actions of each episode, and the steps of the rows."""
+    return np.repeat(np.cumsum(lengths) - lengths, counts) + steps
+
+
+def joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Both, one after the other."""
+    breathe()
+    return np.concatenate([first, second])
+
+
+def kept(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The rows where `mask` is true."""
+    breathe()
+    return gathered(array, np.flatnonzero(mask))

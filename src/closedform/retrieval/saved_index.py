@@ -1,0 +1,151 @@
+"""SavedIndex: what config.json says about the files of a large store, and the checks when they are opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from closedform.errors import LoadError
+from closedform.files import crc32
+from closedform.retrieval.faiss_file import IndexFile, IndexSeal
+from closedform.retrieval.faiss_index import FaissIndex, Recall
+from closedform.retrieval.spec import StoreSpec
+from closedform.retrieval.summary import Summary
+from closedform.snapshot import Snapshot
+
+SCALING = ("feature_offset", "feature_scale", "entry_weights")
+REPLACED = "expected the policy that was opened or saved, found another; it was replaced or damaged"
+MISMATCH = "expected what was saved, found a checksum mismatch; the files were damaged"
+
+
+@dataclass(frozen=True)
+class SavedIndex:
+    """What has to be known to open the files of a large store.
+
+    Attributes:
+        identity: checksum of the demonstrations, which the summary has as well.
+        n_indexed: rows in the index.
+        recall: what was measured of it.
+        seal, summary_crc32, episodes_crc32: checksums of the index, of the summary's file, and of lengths and ids of
+            episodes; None where they were saved before there were such.
+    """
+
+    FILES: ClassVar[tuple[str, ...]] = ("policy.safetensors", "summary.safetensors", "index.faiss")
+    WHOLE_UP_TO: ClassVar[int] = 256_000_000  # bytes, which take less than half a second to read once more
+
+    identity: str
+    n_indexed: int
+    recall: Recall
+    seal: IndexSeal | None
+    summary_crc32: str | None
+    episodes_crc32: str | None
+
+    @classmethod
+    def parse(cls, snapshot: Snapshot, facts: dict[str, Any]) -> SavedIndex:
+        """Reads what `LargeStore.write` returned."""
+        try:
+            recall, n_indexed, seal = Recall(**facts["recall"]), facts["n_indexed"], facts.get("seal")
+            for field in fields(Recall):
+                value, kinds = getattr(recall, field.name), {"int": (int,), "float": (int, float)}[str(field.type)]
+                if isinstance(value, bool) or not isinstance(value, kinds) or not 0 <= value < 2**63:
+                    raise ValueError(f"{field.name} {str(value)[:50]}")
+            if not 1 <= recall.n_probes <= recall.n_lists:
+                raise ValueError(f"n_probes {recall.n_probes} of n_lists {recall.n_lists}")
+            if type(n_indexed) is not int or not 1 <= n_indexed < 2**63:
+                raise ValueError(f"n_indexed {str(n_indexed)[:50]}")
+            sums = [facts.get(name) for name in ("identity", "summary_crc32", "episodes_crc32")]
+            if not isinstance(sums[0], str) or not all(isinstance(value, str | None) for value in sums):
+                raise ValueError("checksums that are no text")
+            return cls(sums[0], n_indexed, recall, None if seal is None else IndexSeal(**seal), sums[1], sums[2])
+        except (KeyError, TypeError, ValueError) as error:
+            path = snapshot.folder / "config.json"
+            raise LoadError(f"{path}: expected what was measured of the index, {error!r}") from error
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether damage of any file is found."""
+        return None not in (self.seal, self.summary_crc32, self.episodes_crc32)
+
+    def is_small(self, snapshot: Snapshot) -> bool:
+        """Whether the files are small enough to compare all of them with their checksums whenever they are opened."""
+        return sum(snapshot.size(name) for name in self.FILES if name in snapshot.files) <= self.WHOLE_UP_TO
+
+    def check_steps(self, snapshot: Snapshot, steps: dict[str, np.ndarray], *, whole: bool) -> None:
+        """Refuses other demonstrations than those that were saved; `whole` looks at every number."""
+        if set(steps) != {"observations", "actions", "lengths", "episode_ids"}:
+            raise LoadError(f"{snapshot.folder}: {REPLACED}")
+        episodes = crc32([steps["lengths"], steps["episode_ids"]])
+        names = ("observations", "actions", "lengths", "episode_ids")
+        if self.episodes_crc32 not in (None, episodes):
+            raise LoadError(f"{snapshot.folder}: {REPLACED}")
+        if whole and crc32(steps[name] for name in names) != self.identity:
+            raise LoadError(f"{snapshot.folder}: {MISMATCH}")
+
+    def check_whole(self, snapshot: Snapshot, steps: dict[str, np.ndarray]) -> None:
+        """Compares every byte of all files with their checksums."""
+        self.check_steps(snapshot, steps, whole=True)
+        for name in self.FILES[1:]:
+            if name not in snapshot.files:
+                raise LoadError(f"{snapshot.folder}: expected {name} beside config.json, found none; build it again")
+        data = [np.memmap(snapshot.files[name], np.uint8, "r") for name in self.FILES[1:]]
+        if self.summary_crc32 not in (None, crc32([data[0]])):
+            raise LoadError(f"{snapshot.folder / self.FILES[1]}: {MISMATCH}")
+        try:
+            found = IndexSeal.of(data[1], IndexFile.parse(data[1]).head)
+        except ValueError as error:
+            raise LoadError(f"{snapshot.folder / self.FILES[2]}: {MISMATCH}: {error}") from error
+        if self.seal is not None and not found.agrees(self.seal):
+            raise LoadError(f"{snapshot.folder / self.FILES[2]}: {MISMATCH}")
+
+    def read_arrays(self, snapshot: Snapshot) -> dict[str, np.ndarray]:
+        """The arrays of the summary, if it is the one that was saved with these demonstrations."""
+        path = snapshot.folder / "summary.safetensors"
+        arrays = {name: np.array(array) for name, array in snapshot.arrays(path.name).items()}
+        try:
+            identity = arrays.pop("identity").tobytes().decode()
+        except (KeyError, ValueError) as error:
+            raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
+        if identity != self.identity:
+            raise LoadError(f"{snapshot.folder}: {REPLACED}")
+        if self.summary_crc32 not in (None, crc32([np.memmap(snapshot.files[path.name], np.uint8, "r")])):
+            raise LoadError(f"{path}: {MISMATCH}")
+        return arrays
+
+    def read_summary(
+        self, arrays: dict[str, np.ndarray], path: Path, spec: StoreSpec, n_episodes: int, n_windows: int, width: int
+    ) -> tuple[Summary, list[np.ndarray]]:
+        """The summary, and offset, scale and weights of features; refuses those that do not fit the demonstrations.
+
+        Args:
+            arrays: see `read_arrays`.
+            path: where they are from.
+            spec: of the store.
+            n_episodes, n_windows, width: of its demonstrations, and of features.
+        """
+        try:
+            scaling = [arrays[name] for name in SCALING]
+            summary = Summary.from_arrays({name: arrays[name] for name in arrays if name not in SCALING})
+        except (KeyError, TypeError) as error:
+            raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
+        if any(part.shape != (width,) for part in scaling):
+            raise LoadError(
+                f"{path}: expected scales of {width} features, as the parameters in config.json call for, found "
+                f"{scaling[0].size}"
+            )
+        if any(part.dtype.kind != "f" or not np.isfinite(part).all() for part in scaling):
+            raise LoadError(f"{path}: expected finite scales of features, found others; it was damaged")
+        problem = summary.problem(spec, n_episodes, n_windows, width)
+        if problem:
+            raise LoadError(f"{path}: expected a summary of {n_episodes} episodes, found {problem}; build it again")
+        return summary, scaling
+
+    def read_index(self, snapshot: Snapshot, features: Any, *, whole: bool) -> FaissIndex:
+        """The index of rows whose features are given, (n, D)."""
+        path = snapshot.folder / "index.faiss"
+        if path.name not in snapshot.files:
+            raise LoadError(f"{snapshot.folder}: expected {path.name} beside config.json, found none; build it again")
+        file = snapshot.files[path.name]
+        return FaissIndex.read(file, path, features, self.recall, self.n_indexed, self.seal, whole=whole)

@@ -1,0 +1,122 @@
+"""Snapshot: the files of a folder as they are at one moment, whatever becomes of the folder afterwards."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from closedform.errors import LoadError
+from closedform.files import map_safetensors, parse_json
+
+MAX_JSON = 16_000_000  # bytes
+
+
+class Snapshot:
+    """Files that were opened once, all in the same folder, and are read from there on through these handles.
+
+    A folder that is saved again is replaced as a whole, so that what was opened stays what it was. Where folders have
+    no descriptors (Windows) files are opened by their paths, and a folder that changed meanwhile is a `LoadError`.
+
+    Args:
+        folder: where they are.
+        wanted: which names to open; folders among them become snapshots of their own.
+
+    Attributes:
+        folder: where they were, for messages.
+        files: by name, open for reading.
+        parts: the snapshots of folders inside, by name.
+    """
+
+    def __init__(self, folder: Path, wanted: Callable[[str], bool], *, _within: int | None = None):
+        self.folder, self._wanted = folder, wanted
+        self.files: dict[str, BinaryIO] = {}
+        self.parts: dict[str, Snapshot] = {}
+        self._descriptor: int | None = None
+        try:
+            if os.open in os.supports_dir_fd and os.listdir in os.supports_fd:
+                name = folder if _within is None else folder.name
+                self._descriptor = os.open(name, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0), dir_fd=_within)
+            self._names = {name for name in os.listdir(self._descriptor or folder) if wanted(name)}  # noqa: PTH208 - of a descriptor
+            for name in sorted(self._names):
+                self._open(name, inside=_within is not None)
+            self._stat = folder.stat() if self._descriptor is None else os.fstat(self._descriptor)
+            if self._descriptor is None and not self.unchanged():
+                raise LoadError(f"{folder}: expected a folder at rest, found one that was being replaced; try again")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            self.close()
+            raise LoadError(f"{folder}: expected a saved policy, found no config.json in it") from error
+        except OSError as error:
+            self.close()
+            raise LoadError(f"{folder}: expected a folder that can be read, found {error.strerror}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, name: str, *, inside: bool) -> None:
+        path = name if self._descriptor is not None else self.folder / name
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # never waits for a pipe
+        kind = os.stat(path, dir_fd=self._descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            if not inside:  # one level of folders is all that there is, however they are linked
+                self.parts[name] = Snapshot(self.folder / name, self._wanted, _within=self._descriptor)
+            return
+        if not stat.S_ISREG(kind):
+            raise LoadError(f"{self.folder / name}: expected a file, found something else")
+        self.files[name] = os.fdopen(os.open(path, flags, dir_fd=self._descriptor), "rb")
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes all files; arrays that were mapped from them stay."""
+        for file in self.files.values():
+            file.close()
+        for part in self.parts.values():
+            part.close()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def unchanged(self) -> bool:
+        """Whether the files that are there now are still those that were opened."""
+        try:
+            if not os.path.samestat(self._stat, self.folder.stat()):
+                return False
+            if {path.name for path in self.folder.iterdir() if self._wanted(path.name)} != self._names:
+                return False
+            for name, file in self.files.items():
+                if not os.path.samestat(os.fstat(file.fileno()), (self.folder / name).stat()):
+                    return False
+        except OSError:
+            return False
+        return all(part.unchanged() for part in self.parts.values())
+
+    def size(self, name: str) -> int:
+        """Of a file that is there, in bytes."""
+        return os.fstat(self.files[name].fileno()).st_size
+
+    def json(self, name: str, expected: str = "JSON") -> Any:
+        """The value of a JSON file; whatever is wrong with it is a `LoadError`."""
+        if name not in self.files:
+            raise LoadError(f"{self.folder}: expected a saved policy, found no {name} in it")
+        if self.size(name) > MAX_JSON:
+            raise LoadError(f"{self.folder / name}: expected at most {MAX_JSON} bytes, found {self.size(name)}")
+        self.files[name].seek(0)
+        return parse_json(self.files[name].read(MAX_JSON), self.folder / name, expected)
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """The arrays of a safetensors file, mapped; whatever is wrong with it is a `LoadError`."""
+        if name not in self.files:
+            raise LoadError(f"{self.folder}: expected {name} beside config.json, found none")
+        try:
+            return map_safetensors(self.files[name])
+        except (OSError, ValueError, OverflowError) as error:
+            raise LoadError(f"{self.folder / name}: expected a whole safetensors file, found {error}") from error

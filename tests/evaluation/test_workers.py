@@ -1,0 +1,123 @@
+"""Workers: none outlives the process that started it, and what goes wrong in one is said in one line."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from closedform import ClosedFormPolicy, errors
+from closedform.errors import ConfigError, MissingExtraError
+from closedform.evaluation.evaluate import evaluate
+from closedform.experts import generate
+from tests.evaluation.toy import Reach, reach_demos
+
+ROOT = Path(__file__).parents[2]
+PARENTS = {
+    "busy": """
+import os
+from closedform import ClosedFormPolicy
+from closedform.evaluation.evaluate import evaluate
+from tests.evaluation.toy import Slow, reach_demos
+
+def pid(rollout):
+    return {"pid": os.getpid()}
+
+if __name__ == "__main__":
+    seen = set()
+    for row in evaluate(ClosedFormPolicy(reach_demos()), Slow, range(10_000), workers=2, describe=pid):
+        seen.add(row["pid"])
+        if len(seen) == 2:
+            print(*seen, flush=True)
+""",
+    "idle": """
+import os, time
+from closedform.evaluation.workers import make_pool
+
+if __name__ == "__main__":
+    with make_pool(2, os.getpid, ()) as pool:
+        tasks = [pool.submit(time.sleep, 0.5) for _ in range(4)]
+        [task.result() for task in tasks]
+        print(*pool._processes, flush=True)
+        time.sleep(600)
+""",
+}
+
+
+def runs(pid):
+    """Whether a process is there and has not ended; one that nobody asks about any more is a zombie."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc which processes there are")
+@pytest.mark.parametrize("parent", PARENTS)
+def test_workers_end_when_their_parent_is_killed(tmp_path, parent):
+    (tmp_path / "parent.py").write_text(PARENTS[parent])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, str(tmp_path / "parent.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        workers = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(workers) == 2 and all(map(runs, workers))
+        process.send_signal(signal.SIGKILL)
+        process.stdout.close()
+    for _ in range(1200):  # two minutes; they need milliseconds
+        if not any(map(runs, workers)):
+            break
+        time.sleep(0.1)
+    assert not any(map(runs, workers))
+
+
+def test_what_a_worker_misses_is_one_line(capfd, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with pytest.raises(MissingExtraError, match=r"pip install 'closedform\[robosuite\]'"):
+        list(evaluate(ClosedFormPolicy(reach_demos()), "tests.evaluation.test_workers:Missing", range(4), workers=2))
+    assert capfd.readouterr().err == ""
+
+
+class Missing(Reach):
+    """Needs what is not installed."""
+
+    def __init__(self):
+        raise MissingExtraError("robots", "robosuite", "the environment")
+
+
+def test_experts_work_in_such_workers(monkeypatch):
+    asked = []
+    monkeypatch.setattr(generate, "make_pool", lambda *arguments: asked.append(arguments) or ThreadPoolExecutor(1))
+    monkeypatch.setattr(generate, "_record", lambda seed: seed)
+    recordings = generate._recordings("lift", iter(range(9)), 2)
+    assert next(recordings) == (0, 0) and asked == [(2, generate._start, ("lift",))]
+    recordings.close()
+
+
+@pytest.mark.parametrize("n", [0, -1, 1025, 2**70])
+def test_numbers_of_workers_are_bounded(n):
+    with pytest.raises(ConfigError, match="workers: expected at least 1 and at most 1024"):
+        list(evaluate(ClosedFormPolicy(reach_demos()), Reach, range(4), workers=n))
+
+
+def test_errors_come_out_of_workers_as_they_are():
+    for kind in [*errors.ClosedFormError.__subclasses__(), errors.ClosedFormError]:
+        error = kind("a", "b", "c") if kind is MissingExtraError else kind("what is wrong")
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is kind and str(again) == str(error)
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), 1e200])
+def test_a_score_that_is_no_number_stops_the_episode(score):
+    class Odd(Reach):
+        def step(self, action):
+            return super().step(action)._replace(score=score)
+
+    with pytest.raises(errors.DataError, match="expected the environment to return a score, from 0 to 1, found"):
+        list(evaluate(ClosedFormPolicy(reach_demos()), Odd, [3]))
