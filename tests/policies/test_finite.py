@@ -1,5 +1,7 @@
 """Observations, features and demonstrations that cannot be computed with are refused in one line, never planned for."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -25,7 +27,7 @@ def pose_demos(n_episodes=4, n_steps=30):
 @pytest.mark.parametrize("policy_class", POLICIES)
 @pytest.mark.parametrize("n_neighbors", [None, 20])
 def test_a_finite_observation_with_features_that_are_not_is_refused(both_ways, policy_class, n_neighbors):
-    fewer = {"n_diffusion_steps": 5} if policy_class is ClosedFormPolicy else {}
+    fewer: dict[str, Any] = {"n_diffusion_steps": 5} if policy_class is ClosedFormPolicy else {}
     policy = policy_class(pose_demos(), n_action_steps=4, n_neighbors=n_neighbors, **fewer)
     asked = [
         lambda: policy.plan(ENDLESS, seed=0),

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,7 +111,7 @@ def test_weights_that_cannot_be_told_are_refused(both_ways):
 @pytest.mark.parametrize("scale", [1e150, 1e153, 1e154, 1e155, 1e200, 1e300])
 def test_no_scale_of_observations_gets_through_both_checks(both_ways, policy_class, scale):
     demos = planar_demos(np.random.default_rng(1))
-    bandwidth = {} if policy_class is NearestNeighborPolicy else {"bandwidth": 1e-6}
+    bandwidth: dict[str, Any] = {} if policy_class is NearestNeighborPolicy else {"bandwidth": 1e-6}
     for regularization in (1e-12, 1e3, 1e12):
         policy = policy_class(demos, n_action_steps=4, regularization=regularization, **bandwidth)
         try:
