@@ -17,8 +17,6 @@ from tyro.conf import Positional, arg
 
 from closedform import Demos, Layout, load_demos, save_demos
 from closedform.errors import ConfigError
-from closedform.figures import pyplot
-from closedform.files import check_writable
 
 Output = Annotated[Path, arg(aliases=["-o"])]
 
@@ -92,6 +90,8 @@ class Inspect(Reading):
     def run(self) -> None:
         """Examines the demonstrations, prints what was found and writes the report."""
         from closedform.analysis.health import examine
+        from closedform.figures import pyplot
+        from closedform.files import check_writable
 
         name = Path(self.demos).name or "demonstrations"
         folder = self.output or Path(f"{name}-report")
