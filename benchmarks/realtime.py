@@ -29,15 +29,16 @@ def measure(quick: bool) -> dict[str, Any]:
     observations = np.concatenate([episode.observations for episode in demos[-N_HELD_OUT:]])
     np.random.default_rng(0).shuffle(observations)
     presets = {"paper": {}, "default": {}, "default, deadline of 2 ms": {"deadline": DEADLINE_MS / 1e3}}
-    agents = {
-        name: ClosedFormPolicy(demos[:-N_HELD_OUT], name.split(",")[0], **parameters).agent(seed=0)
+    policies = {
+        name: ClosedFormPolicy(demos[:-N_HELD_OUT], name.split(",")[0], **parameters)
         for name, parameters in presets.items()
     }
+    agents = {name: policy.agent(seed=0) for name, policy in policies.items()}
     n_plans = fewer(N_PLANS, quick)
     idle = {name: _latencies(agent, observations, n_plans) for name, agent in agents.items()}
     adding = {}
     for name, agent in agents.items():
-        with Adding(agent.policy, demos[-N_HELD_OUT:]) as added:
+        with Adding(policies[name], demos[-N_HELD_OUT:]) as added:
             adding[name] = _latencies(agent, observations, n_plans)
         adding[name]["changes"] = added.n_changes
     with Load() as load:
