@@ -267,6 +267,23 @@ def test_what_killed_processes_left_goes_and_what_others_are_writing_stays(tmp_p
     assert {path.name for path in tmp_path.iterdir()} == {"policy", other.name}
 
 
+def test_whether_a_folder_may_be_replaced_is_not_asked_while_another_process_replaces_it(tmp_path, monkeypatch):
+    policy_of("exact").save(tmp_path / "policy")
+    held = []
+
+    def replaceable(*_):
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):  # nobody else holds the lock with which folders are exchanged
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+        held.append(True)
+        return True
+
+    monkeypatch.setattr("closedform.policies.saving.holds_only", replaceable)
+    policy_of("exact", 1).save(tmp_path / "policy")
+    assert held
+
+
 @contextmanager
 def full_disk(n_bytes):
     """No file can grow beyond some size, as on a disk that is full."""
