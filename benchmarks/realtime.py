@@ -1,16 +1,20 @@
-"""Real-time behaviour: plans under load, plans with a deadline, and whether memory grows; `make soak` for longer."""
+"""Real-time behaviour: plans under load, with a deadline, and while episodes are added; whether memory grows.
+
+`make soak` looks at memory for longer.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import time
 from typing import Any
 
 import numpy as np
 
 import soak
-from closedform import ClosedFormPolicy, load_demos
+from closedform import ClosedFormPolicy, Demos, load_demos
 from contenders import N_HELD_OUT
 from report import number, table
 from timing import fewer, quantiles
@@ -25,21 +29,51 @@ def measure(quick: bool) -> dict[str, Any]:
     observations = np.concatenate([episode.observations for episode in demos[-N_HELD_OUT:]])
     np.random.default_rng(0).shuffle(observations)
     presets = {"paper": {}, "default": {}, "default, deadline of 2 ms": {"deadline": DEADLINE_MS / 1e3}}
-    agents = {
-        name: ClosedFormPolicy(demos[:-N_HELD_OUT], name.split(",")[0], **parameters).agent(seed=0)
+    policies = {
+        name: ClosedFormPolicy(demos[:-N_HELD_OUT], name.split(",")[0], **parameters)
         for name, parameters in presets.items()
     }
+    agents = {name: policy.agent(seed=0) for name, policy in policies.items()}
     n_plans = fewer(N_PLANS, quick)
     idle = {name: _latencies(agent, observations, n_plans) for name, agent in agents.items()}
+    adding = {}
+    for name, agent in agents.items():
+        with Adding(policies[name], demos[-N_HELD_OUT:]) as added:
+            adding[name] = _latencies(agent, observations, n_plans)
+        adding[name]["changes"] = added.n_changes
     with Load() as load:
         loaded = {name: _latencies(agent, observations, n_plans) for name, agent in agents.items()}
     return {
         "load": f"{load.n_processes} other processes, one busy on each core",
         "idle": idle,
+        "adding": adding,
         "loaded": loaded,
         "growth": soak.measure(fewer(N_SOAKED, quick)),
         "ratios": {},
     }
+
+
+class Adding:
+    """Adds episodes to a policy and removes them again, one after the other in a thread, while it is entered."""
+
+    def __init__(self, policy: ClosedFormPolicy, episodes: Demos):
+        self._policy, self._episodes = policy, episodes
+        self._stop, self._thread = threading.Event(), threading.Thread(target=self._run)
+        self.n_changes = 0
+
+    def __enter__(self) -> Adding:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            episode_id = self._policy.add(self._episodes[self.n_changes % len(self._episodes)])
+            self._policy.remove(episode_id)
+            self.n_changes += 1
 
 
 class Load:
@@ -87,7 +121,7 @@ def report(facts: dict[str, Any]) -> str:
     """The section for people."""
     rows = []
     for name in facts["idle"]:
-        for what in ("idle", "loaded"):
+        for what in ("idle", "adding", "loaded"):
             row = facts[what][name]
             cells = [number(row[key]) for key in ("p50", "p99", "p99.9", "worst")]
             late = "" if row["late"] is None else f"{row['late']:.2%}"
@@ -98,7 +132,8 @@ def report(facts: dict[str, Any]) -> str:
         [
             "## Real-time behaviour",
             "",
-            f"An agent's plans on Push-T, alone and under load ({facts['load']}).",
+            "An agent's plans on Push-T: alone, while another thread adds and removes episodes without a pause, and",
+            f"under load ({facts['load']}).",
             "",
             table(["", "p50 ms", "p99 ms", "p99.9 ms", "worst ms", "plans", "stopped early", "late"], rows),
             "",

@@ -96,7 +96,7 @@ def prepare() -> None:
 
 
 def fuzz(workers: Sequence[Worker], names: Sequence[str], seconds: float, seed: int) -> Iterator[Outcome]:
-    """Runs cases for some seconds, the same time on each target; seeds count up from the first."""
+    """Runs at least one case, and more for some seconds, as long on each target; seeds count up from the first."""
     spent, drawn = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
     idle, busy, suspects = list(workers), {}, []
     began = time.monotonic()
@@ -105,7 +105,7 @@ def fuzz(workers: Sequence[Worker], names: Sequence[str], seconds: float, seed: 
             elapsed = time.monotonic() - began
             bar.n = min(round(elapsed), bar.total)
             bar.set_description_str(f"{sum(drawn.values())} cases")
-            while idle and not suspects and elapsed < seconds:
+            while idle and not suspects and (elapsed < seconds or not any(drawn.values())):
                 name = min(names, key=lambda name: spent[name])
                 worker = idle.pop()
                 worker.begin(name, seed + drawn[name])

@@ -158,6 +158,12 @@ def _compare(policy: DemonstrationPolicy[Any], observations: np.ndarray) -> None
 
 
 def _decided_by_rounding(policy: DemonstrationPolicy[Any], distance: float) -> bool:
-    """Whether demonstrations are so far that the last digit of squared distances makes a difference in weight."""
-    h = getattr(policy.config, "bandwidth", np.inf) / np.sqrt(policy._store.feature_scale.size)
-    return 1e-15 * distance**2 / (2 * h * h) > 1e-7
+    """Whether the last digits of squared distances make a difference in weight.
+
+    So it is far from all demonstrations, and in a metric whose covariance hardly more than `regularization` keeps from
+    being singular; a goal's weight multiplies both.
+    """
+    config = policy.config
+    h = getattr(config, "bandwidth", np.inf) / np.sqrt(policy._store.feature_scale.size)
+    condition = 1.0 if config.metric == "euclidean" else max(1.0, 1 / config.regularization)
+    return 1e-15 * condition * max(1.0, config.goal_weight) * distance**2 / (2 * h * h) > 1e-7

@@ -7,9 +7,12 @@ import warnings
 from io import BytesIO
 from typing import Any
 
+import numpy as np
+
 from closedform.errors import MissingExtraError
 
 INK, ACCENT, QUIET, PALE = "#2e3440", "#c8553d", "#8a93a6", "#d8dee9"
+LARGEST = 1e30  # of what is drawn; matplotlib fails at axes of 1e300
 COLOURS = ("#2e6f9e", "#c8553d", "#4f8a5b", "#8a5fa3", "#b3862f", "#5e6a80")
 PAGE_STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #2e3440; max-width: 1060px; margin: 2rem auto; padding: 0 1rem; }
@@ -52,6 +55,12 @@ def pyplot() -> Any:
 def literal(text: str) -> str:
     """A user's or a file's text as it is: matplotlib takes dollars for formulas, and fails at unpaired surrogates."""
     return text.replace("$", r"\$").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def drawable(values: Any) -> np.ndarray:
+    """Numbers for a figure: those that are not finite, or so large that no axis can be labeled, are not drawn."""
+    values = np.asarray(values, np.float64)
+    return np.where(np.abs(values) <= LARGEST, values, np.nan)
 
 
 def png(figure: Any, dpi: int = 130) -> bytes:

@@ -32,18 +32,19 @@ class Snapshot:
         parts: the snapshots of folders inside, by name.
     """
 
-    def __init__(self, folder: Path, wanted: Callable[[str], bool], *, _within: int | None = None):
-        self.folder, self._wanted = folder, wanted
+    def __init__(self, folder: Path, wanted: Callable[[str], bool], *, _within: Snapshot | None = None):
+        self.folder, self._wanted, self._inside = folder, wanted, _within is not None
         self.files: dict[str, BinaryIO] = {}
         self.parts: dict[str, Snapshot] = {}
         self._descriptor: int | None = None
         try:
             if os.open in os.supports_dir_fd and os.listdir in os.supports_fd:
-                name = folder if _within is None else folder.name
-                self._descriptor = os.open(name, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0), dir_fd=_within)
-            self._names = {name for name in os.listdir(self._descriptor or folder) if wanted(name)}  # noqa: PTH208 - of a descriptor
+                name, within = (folder, None) if _within is None else (folder.name, _within._descriptor)
+                self._descriptor = os.open(name, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0), dir_fd=within)
+            listed = os.listdir(folder if self._descriptor is None else self._descriptor)  # noqa: PTH208 - by descriptor
+            self._names = {name for name in listed if wanted(name)}
             for name in sorted(self._names):
-                self._open(name, inside=_within is not None)
+                self._open(name)
             self._stat = folder.stat() if self._descriptor is None else os.fstat(self._descriptor)
             if self._descriptor is None and not self.unchanged():
                 raise LoadError(f"{folder}: expected a folder at rest, found one that was being replaced; try again")
@@ -57,13 +58,13 @@ class Snapshot:
             self.close()
             raise
 
-    def _open(self, name: str, *, inside: bool) -> None:
+    def _open(self, name: str) -> None:
         path = name if self._descriptor is not None else self.folder / name
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # never waits for a pipe
         kind = os.stat(path, dir_fd=self._descriptor).st_mode
         if stat.S_ISDIR(kind):
-            if not inside:  # one level of folders is all that there is, however they are linked
-                self.parts[name] = Snapshot(self.folder / name, self._wanted, _within=self._descriptor)
+            if not self._inside:  # one level of folders is all that there is, however they are linked
+                self.parts[name] = Snapshot(self.folder / name, self._wanted, _within=self)
             return
         if not stat.S_ISREG(kind):
             raise LoadError(f"{self.folder / name}: expected a file, found something else")

@@ -1,12 +1,14 @@
 """Explanations: what is shown is what was done."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from closedform import ClosedFormPolicy, NearestNeighborPolicy, save_demos
+from closedform import ClosedFormPolicy, Demos, Layout, NearestNeighborPolicy, save_demos
 from closedform.analysis.explain import LEVELS, explain, explain_rollout
+from closedform.analysis.explain_figure import draw_explanation
 from closedform.analysis.familiarity import measure_familiarity
 from closedform.cli import main
 from closedform.errors import ConfigError
@@ -82,3 +84,16 @@ def test_the_command_draws_and_prints(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(common)
     assert "expected --observation NUMBERS, or --env NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["$x^{$", "\udcff"])
+def test_names_are_drawn_as_they_are(name):
+    demos = reach_demos()
+    layouts = Layout.of((name, "position", 2), ("target", "position", 2)), Layout.of((name, "position", 2))
+    policy = ClosedFormPolicy(Demos(demos, *layouts))
+    familiarity = measure_familiarity(policy, n_windows=20)
+    explanation = explain(policy, [0.1, 0.2, 0.3, 0.4], familiarity)
+    shown = replace(explanation, plan=replace(explanation.plan, frame=name, held=name))
+    assert draw_explanation(shown, policy.action_layout, None, name).startswith(b"\x89PNG")
+    far = replace(explanation, familiarity=replace(familiarity, distances=familiarity.distances * 1e200))
+    assert draw_explanation(far, policy.action_layout, None, name).startswith(b"\x89PNG")

@@ -152,3 +152,29 @@ def test_demonstrations_with_bad_numbers_can_be_loaded_to_be_examined(tmp_path):
     bad[3, 1] = np.nan
     np.savez(tmp_path / "a.npz", observations=bad, actions=np.zeros((5, 1)), episode_ends=[5])
     assert found(load_demos(tmp_path / "a.npz", finite=False), "not finite") == [(0, 3)]
+
+
+@pytest.mark.parametrize("name", ["$x^{$", "$", "a\\$b$", "\udcff", "entry 7"])
+@pytest.mark.parametrize("jump", [0.0, 50.0])
+def test_names_are_drawn_as_they_are(tmp_path, name, jump):
+    rng = np.random.default_rng(0)
+    pairs = [(np.cumsum(rng.normal(size=(20, 2)), 0), rng.normal(size=(20, 1))) for _ in range(2)]
+    pairs[1][0][10, 0] += jump
+    demos = Demos(pairs, Layout.of((name, "position", 2)), Layout.of((name, "other", 1)))
+    health = examine(demos)
+    draw(health, demos, tmp_path / "p.png")
+    write_page(health, name, tmp_path / "p.png", tmp_path / "p.html")
+    assert "data:image/png" in (tmp_path / "p.html").read_text("utf-8")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("value", [1e308, -1e308, 1e155, np.inf, -np.inf, np.nan])
+def test_whatever_number_there_is_can_be_examined_and_drawn(tmp_path, value):
+    rng = np.random.default_rng(1)
+    pairs = [(rng.normal(size=(6, 2)), rng.normal(size=(6, 1))) for _ in range(3)]
+    pairs[1][0][2, 1] = pairs[2][1][3, 0] = value
+    demos = Demos(pairs, finite=False)
+    health = examine(demos)
+    draw(health, demos, tmp_path / "p.png")
+    write_page(health, "name", tmp_path / "p.png", tmp_path / "p.html")
+    assert health.problems

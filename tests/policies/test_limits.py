@@ -2,6 +2,7 @@
 
 import resource
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,18 +19,22 @@ def demos():
     return random_demos(np.random.default_rng(0), 5, 400, 4, 3)
 
 
+def config_with(**parameters: Any) -> ClosedFormConfig:
+    return ClosedFormConfig.preset("default", **parameters)
+
+
 @pytest.mark.parametrize("name", MOST)
 def test_counts_have_bounds(name):
     for value in (0, -1, 2**40, 2**70, 10**400, 10**5000, np.int64(2**62)):
         with pytest.raises(ConfigError, match=f"{name}: expected at (least 1|most)") as refused:
-            ClosedFormConfig.preset("default", **{name: value})
+            config_with(**{name: value})
         assert len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize("name", MOST)
 def test_the_largest_is_allowed(name):
     parameters = {"n_action_steps": MOST["n_action_steps"]} if name == "n_execute" else {}
-    assert getattr(ClosedFormConfig.preset("default", **{name: MOST[name], **parameters}), name) == MOST[name]
+    assert getattr(config_with(**{name: MOST[name], **parameters}), name) == MOST[name]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +43,7 @@ def test_the_largest_is_allowed(name):
 def test_numbers_have_bounds(name):
     for value in (float("nan"), float("inf"), -float("inf"), 10**400, 10**5000, Fraction(10) ** 400):
         with pytest.raises(ConfigError, match=f"{name}: expected") as refused:
-            ClosedFormConfig.preset("default", **{name: value})
+            config_with(**{name: value})
         assert len(str(refused.value)) < 300
 
 
@@ -61,7 +66,7 @@ def test_numbers_have_bounds(name):
 )
 def test_settings_from_the_command_line_are_refused_in_one_short_line(setting):
     with pytest.raises(ConfigError) as refused:
-        ClosedFormConfig.preset(**parse_settings(ClosedFormConfig, [setting]))
+        config_with(**parse_settings(ClosedFormConfig, [setting]))
     assert len(str(refused.value)) < 700 and "\n" not in str(refused.value)
 
 

@@ -1,5 +1,6 @@
 """Folders of saved policies: one save is read whole, damage is noticed, and nothing is lost or left behind."""
 
+import functools
 import json
 import os
 import pickle
@@ -27,15 +28,18 @@ fcntl, resource = pytest.importorskip("fcntl"), pytest.importorskip("resource")
 KINDS = ["exact", "faiss"]
 
 
+@functools.cache
 def policy_of(index, seed=0, **parameters):
+    """A small policy, which no test changes."""
     if index == "faiss":
         pytest.importorskip("faiss", reason="faiss is not installed: pip install 'closedform[ann]'")
     demos = random_demos(np.random.default_rng(seed), 4, 40, 3, 2)
-    return ClosedFormPolicy(demos, index=index, n_action_steps=4, n_neighbors=50, **parameters)
+    small = {"n_action_steps": 4, "n_neighbors": 50, "n_diffusion_steps": 3, "n_perturbations": 4}
+    return ClosedFormPolicy(demos, index=index, **small, **parameters)
 
 
 def actions(policy):
-    return policy.sample(np.linspace(-1, 1, 12).reshape(4, 3), 1, seed=0)
+    return policy.sample(np.linspace(-1, 1, 6).reshape(2, 3), 1, seed=0)
 
 
 def flip(path, at):
@@ -157,7 +161,7 @@ def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(tmp_path, index):
     n_refused, n_flipped = 0, 0
     for path in sorted((tmp_path / "policy").iterdir()):
         whole = path.read_bytes()
-        for at in np.unique(np.linspace(0, len(whole) - 1, 60).astype(int)):
+        for at in np.unique(np.linspace(0, len(whole) - 1, 30).astype(int)):
             flip(path, at)
             n_flipped += 1
             try:
@@ -180,14 +184,14 @@ def test_of_a_large_policy_what_is_small_is_checked_at_once_and_the_rest_by_info
     n_later = 0
     for path in sorted((tmp_path / "policy").iterdir()):
         whole = path.read_bytes()
-        for at in np.unique(np.linspace(0, len(whole) - 1, 40).astype(int)):
+        for at in np.unique(np.linspace(0, len(whole) - 1, 24).astype(int)):
             flip(path, at)
             with pytest.raises(ClosedFormError):
                 verify(tmp_path / "policy")
             small = path.name in ("config.json", "summary.safetensors") or (path.name == "index.faiss" and at < head)
             try:
                 found = actions(load_policy(tmp_path / "policy"))
-                assert not small and found.shape == (4, 1, 4, 2)
+                assert not small and found.shape == (2, 1, 4, 2)
                 n_later += 1
             except ClosedFormError:
                 pass
@@ -218,7 +222,7 @@ def test_a_policy_of_an_earlier_version_loads_and_info_says_what_is_not_checked(
     for name in ("index.faiss", "summary.safetensors"):
         path = tmp_path / "policy" / name
         whole = path.read_bytes()
-        for at in np.unique(np.linspace(0, len(whole) - 1, 60).astype(int)):
+        for at in np.unique(np.linspace(0, len(whole) - 1, 30).astype(int)):
             flip(path, at)
             with suppress(ClosedFormError):  # it may not be noticed, but nothing else than our errors comes of it
                 actions(load_policy(tmp_path / "policy"))
@@ -261,6 +265,23 @@ def test_what_killed_processes_left_goes_and_what_others_are_writing_stays(tmp_p
     os.close(descriptor)
     policy_of("exact").save(tmp_path / "policy")
     assert {path.name for path in tmp_path.iterdir()} == {"policy", other.name}
+
+
+def test_whether_a_folder_may_be_replaced_is_not_asked_while_another_process_replaces_it(tmp_path, monkeypatch):
+    policy_of("exact").save(tmp_path / "policy")
+    held = []
+
+    def replaceable(*_):
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):  # nobody else holds the lock with which folders are exchanged
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+        held.append(True)
+        return True
+
+    monkeypatch.setattr("closedform.policies.saving.holds_only", replaceable)
+    policy_of("exact", 1).save(tmp_path / "policy")
+    assert held
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 from closedform.analysis.explain import Explanation
 from closedform.demos.layout import Layout
 from closedform.evaluation.environment import Scene
-from closedform.figures import ACCENT, COLOURS, INK, QUIET, literal, png, pyplot
+from closedform.figures import ACCENT, COLOURS, INK, LARGEST, QUIET, drawable, literal, png, pyplot
 
 MOST_SHOWN = 40  # demonstrated chunks in one picture
 MOST_LISTED = 8
@@ -93,6 +93,7 @@ def _backdrop(axis: Any, picture: np.ndarray | None, extent: tuple[float, float,
 
 
 def _line(axis: Any, chunk: np.ndarray, planar: tuple[int, int] | None, **style: Any) -> None:
+    chunk = drawable(chunk)
     if planar is None:
         axis.plot(chunk, **style)
     else:
@@ -122,12 +123,12 @@ def _draw_list(axis: Any, explanation: Explanation) -> None:
 def _draw_familiarity(axis: Any, explanation: Explanation) -> None:
     """The distance of this plan among those of demonstrations that were left out."""
     familiarity, distance = explanation.familiarity, explanation.plan.distance
-    far = max(distance, float(np.quantile(familiarity.distances, 0.995))) * 1.1
+    far = min(max(distance, float(np.quantile(familiarity.distances, 0.995))), LARGEST) * 1.1
     axis.hist(familiarity.distances, bins=np.linspace(0, far, 50), color=QUIET)
     if np.isfinite(familiarity.threshold):
-        axis.axvline(familiarity.threshold, color=INK, linestyle="--", linewidth=1)
+        axis.axvline(min(familiarity.threshold, LARGEST), color=INK, linestyle="--", linewidth=1)
     alarm = familiarity.alarm(distance)
-    axis.axvline(distance, color=ACCENT if alarm else BLUE, linewidth=2.5)
+    axis.axvline(min(distance, LARGEST), color=ACCENT if alarm else BLUE, linewidth=2.5)
     nearer = familiarity.share_nearer(distance)
     axis.set(
         yticks=[],

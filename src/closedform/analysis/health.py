@@ -317,19 +317,28 @@ def _leave_one_out(
         return errors, distances
     try:
         policy = ClosedFormPolicy(demos)
+        _predict(policy, errors, distances, say)
     except ClosedFormError as error:
         problems.append(
             Problem("error", "unusable", str(error), "the policy cannot be built from these demonstrations")
         )
-        return errors, distances
+    return errors, distances
+
+
+def _predict(
+    policy: ClosedFormPolicy,
+    errors: list[float | None],
+    distances: list[tuple[int, int, float]],
+    say: Callable[[str, float], object],
+) -> None:
+    n_episodes = len(errors)
     most = LEAVE_OUT_EPISODES if policy.n_windows < 200_000 else 20
-    chosen = np.unique(np.linspace(0, len(demos) - 1, min(most, len(demos))).astype(int)).tolist()
+    chosen = np.unique(np.linspace(0, n_episodes - 1, min(most, n_episodes)).astype(int)).tolist()
     for count, left_out in enumerate(leave_one_out(policy, episodes=chosen, n_windows=QUERIES)):
         say("leaving out one episode after the other", count / len(chosen))
         errors[left_out.episode] = left_out.rms_error
         places = zip(left_out.steps.tolist(), left_out.distances.tolist(), strict=True)
         distances += [(left_out.episode, step, distance) for step, distance in places]
-    return errors, distances
 
 
 def _badly_predicted(errors: list[float | None]) -> list[Problem]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from closedform.analysis.health import EntryFacts, Health, Problem
 from closedform.demos.demos import Demos
-from closedform.figures import ACCENT, INK, PAGE_STYLE, PALE, QUIET, embedded, literal, png, pyplot
+from closedform.figures import ACCENT, INK, LARGEST, PAGE_STYLE, PALE, QUIET, drawable, embedded, literal, png, pyplot
 from closedform.files import write_file
 
 
@@ -25,7 +25,7 @@ def draw(health: Health, demos: Demos, path: Path) -> None:
         flagged = {p.episode for p in health.problems if p.kind == "unlike the others"}
         axes[0, 1].bar(
             [index for index, _ in tried],
-            [error for _, error in tried],
+            drawable([error for _, error in tried]),
             width=1.0,
             color=[ACCENT if index in flagged else QUIET for index, _ in tried],
         )
@@ -51,12 +51,12 @@ def _draw_coverage(axis, health: Health, demos: Demos) -> None:
         (0, min(1, demos.observation_layout.width - 1)),
     )
     names = [literal(demos.observation_layout.describe(column)) for column in columns]
-    everything = demos.all_observations()
+    everything = drawable(demos.all_observations())
     shown = everything[:: max(1, len(everything) // 20_000)]
     axis.scatter(shown[:, columns[0]], shown[:, columns[1]], s=1, color=PALE, rasterized=True)
     if health.distances:
-        points = np.array([demos[e].observations[s][list(columns)] for e, s, _ in health.distances])
-        distances = np.array([d for _, _, d in health.distances])
+        points = drawable([demos[e].observations[s][list(columns)] for e, s, _ in health.distances])
+        distances = np.minimum([d for _, _, d in health.distances], LARGEST)
         order = np.argsort(distances)
         dots = axis.scatter(
             points[order, 0],
@@ -75,14 +75,14 @@ def _draw_jumps(axis, health: Health, demos: Demos) -> None:
     jump = next((p for p in health.problems if p.kind in ("wrapped angle", "jump") and p.step is not None), None)
     if jump is None or jump.episode is None or jump.step is None:
         facts = health.observations
-        axis.barh(range(len(facts)), [fact.std for fact in facts], color=QUIET)
+        axis.barh(range(len(facts)), drawable([fact.std for fact in facts]), color=QUIET)
         axis.set_yticks(
             range(len(facts)), [literal(fact.name.removeprefix("observation ")) for fact in facts], fontsize=8
         )
         axis.set(title="Standard deviation of each number", xlabel="its own units")
         axis.invert_yaxis()
         return
-    values = demos[jump.episode].observations
+    values = drawable(demos[jump.episode].observations)
     column = int(jump.message.split("entry ")[1].split()[0])
     around = slice(max(0, jump.step - 40), jump.step + 40)
     axis.plot(np.arange(len(values))[around], values[around, column], ".-", color=INK, markersize=4, linewidth=0.8)

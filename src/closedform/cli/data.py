@@ -18,8 +18,6 @@ from tyro.conf import Positional, arg
 from closedform import Demos, Layout, load_demos, save_demos
 from closedform.demos.load import MOST_EPISODES
 from closedform.errors import ClosedFormError, ConfigError
-from closedform.figures import pyplot
-from closedform.files import check_writable
 
 if TYPE_CHECKING:
     from closedform.demos.catalogue import Dataset
@@ -96,6 +94,8 @@ class Inspect(Reading):
     def run(self) -> None:
         """Examines the demonstrations, prints what was found and writes the report."""
         from closedform.analysis.health import examine
+        from closedform.figures import pyplot
+        from closedform.files import check_writable
 
         name = Path(self.demos).name or "demonstrations"
         folder = self.output or Path(f"{name}-report")

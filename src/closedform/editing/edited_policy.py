@@ -30,6 +30,7 @@ from closedform.policies.folder import (
     as_path,
     check_seal,
     holds_only,
+    is_free,
     read_content,
     write_content,
     write_folder,
@@ -163,7 +164,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
     def save(self, folder: Any) -> None:
         """Writes config.json and a folder for each part; an edited policy that is there is replaced at once."""
         folder = as_path(folder)
-        if folder.exists() and not _replaceable(folder):
+        if not is_free(folder, _replaceable):
             raise LoadError(f"{folder}: expected nothing, or an edited policy to replace, found other files")
         content = {
             "format": EDITED,

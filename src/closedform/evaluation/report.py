@@ -18,7 +18,19 @@ from closedform.evaluation.results import compare
 from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.study import Study
 from closedform.evaluation.video import encode, filmed, spread
-from closedform.figures import ACCENT, COLOURS, INK, PAGE_STYLE, QUIET, embedded, literal, png, pyplot
+from closedform.figures import (
+    ACCENT,
+    COLOURS,
+    INK,
+    LARGEST,
+    PAGE_STYLE,
+    QUIET,
+    drawable,
+    embedded,
+    literal,
+    png,
+    pyplot,
+)
 from closedform.files import check_writable, write_file
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 
@@ -128,7 +140,7 @@ def _figures(all_results: Mapping[str, dict[str, Any]]) -> str:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 4.2), layout="constrained")
     for colour, (name, results) in zip(COLOURS * len(all_results), all_results.items(), strict=False):
         rows = results["episodes"]
-        scores = np.sort([row["score"] for row in rows])
+        scores = np.sort(np.clip([row["score"] for row in rows], -LARGEST, LARGEST))
         shares = np.linspace(1, 0, len(rows), endpoint=False)
         left.step(np.append(0, scores), np.append(1, shares), where="pre", color=colour)
         left.plot([], [], color=colour, label=literal(name))
@@ -136,8 +148,8 @@ def _figures(all_results: Mapping[str, dict[str, Any]]) -> str:
         last = max(row["steps"] for row in rows)
         share = np.arange(len(done) + 1) / len(rows)
         middle.step(np.append(0, np.append(done, last)), np.append(share, share[-1]), where="post", color=colour)
-        distances = [max(row["distances"]) for row in rows]
-        right.scatter(distances, [row["score"] for row in rows], s=9, color=colour, alpha=0.5, linewidths=0)
+        distances = drawable([max(row["distances"]) for row in rows])
+        right.scatter(distances, drawable([row["score"] for row in rows]), s=9, color=colour, alpha=0.5, linewidths=0)
     left.set(xlabel="score", ylabel="share of episodes", xlim=(0, 1.02), ylim=(0, 1.03))
     left.set_title("Episodes that reach at least this score")
     left.legend(loc="lower left")
@@ -211,7 +223,8 @@ def _strip(rollout: Rollout, frames: list[np.ndarray], rate: float) -> bytes:
     axis.plot(np.arange(1, len(rollout.scores) + 1), rollout.scores, color=COLOURS[0], label="score")
     axis.set(xlabel="step", ylabel="score", ylim=(0, 1.03))
     other = axis.twinx()
-    other.step([step for step, _ in rollout.plans], [p.distance for _, p in rollout.plans], where="post", color=ACCENT)
+    distances = drawable([plan.distance for _, plan in rollout.plans])
+    other.step([step for step, _ in rollout.plans], distances, where="post", color=ACCENT)
     other.set_ylim(bottom=0)
     other.set_ylabel("distance to the data", color=ACCENT)
     other.spines["right"].set_visible(True)

@@ -23,7 +23,15 @@ from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.data import Normalisation, TrainingData
 from closedform.neural.dit import DiT
 from closedform.neural.unet import UNet
-from closedform.policies.folder import FORMAT_VERSION, as_path, check_seal, holds_only, write_content, write_folder
+from closedform.policies.folder import (
+    FORMAT_VERSION,
+    as_path,
+    check_seal,
+    holds_only,
+    is_free,
+    write_content,
+    write_folder,
+)
 from closedform.policies.folder import NEURAL as FORMAT
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
@@ -257,7 +265,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
     def check_folder(folder: Any) -> Path:
         """The path of a folder that a neural policy can be saved to, else says why not."""
         folder = as_path(folder)
-        if folder.exists() and not holds_only(folder, _belongs, (FORMAT,)):
+        if not is_free(folder, lambda old: holds_only(old, _belongs, (FORMAT,))):
             raise LoadError(f"{folder}: expected nothing, or a neural policy to replace, found other files")
         return folder
 

@@ -197,6 +197,12 @@ def _old(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.old") if folder.name else folder
 
 
+def is_free(folder: Path, replaceable: Callable[[Path], bool]) -> bool:
+    """Whether nothing is at a place, or a folder that may be replaced; another process may be replacing it just now."""
+    with locked(folder.parent):
+        return not folder.exists() or replaceable(folder)
+
+
 def holds_only(folder: Path, allowed: Callable[[str], bool], formats: tuple[str, ...]) -> bool:
     """Whether a folder has only files of such names, and a configuration of such a format or nothing at all."""
     if not folder.is_dir():

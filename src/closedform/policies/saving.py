@@ -28,6 +28,7 @@ from closedform.policies.folder import (
     as_path,
     check_seal,
     holds_only,
+    is_free,
     read_content,
     read_folder,
     whole_number,
@@ -54,7 +55,7 @@ POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {
 def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
     """Writes a policy to a folder; see `write_folder`."""
     folder = as_path(folder)
-    if folder.exists() and not holds_only(folder, FILES.__contains__, (FORMAT, NEURAL)):
+    if not is_free(folder, lambda old: holds_only(old, FILES.__contains__, (FORMAT, NEURAL))):
         raise LoadError(f"{folder}: expected nothing, or a saved policy to replace, found other files; choose another")
     write_folder(folder, lambda new: write_policy(policy, new))
 

@@ -28,6 +28,9 @@ def read_frames(path: Path, columns: list[str], info: dict[str, Any]) -> tuple[d
     if not files:
         raise LoadError(f"{path}: expected data/chunk-*/*.parquet, found none")
     table, file_of_row = _read_columns(path, files, [*columns, "episode_index"])
+    for name in ("episode_index", *ORDERS):
+        if name in table and table[name].shape[1] != 1:
+            raise LoadError(f"{path}: expected {name} to be one number a frame, found {table[name].shape[1]}")
     episode = whole_numbers(path, "episode_index", table["episode_index"])
     if not len(episode):
         raise LoadError(f"{path}: expected at least one frame, found none")
