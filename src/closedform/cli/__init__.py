@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments == ["--version"]:
         print(f"closedform {__version__}")
         return
-    about = {"prog": "closedform", "description": f"Training-free imitation learning, version {__version__}."}
-    run(lambda: tyro.extras.subcommand_cli_from_dict(COMMANDS, args=arguments, **about))
+    about = f"Training-free imitation learning, version {__version__}."
+    run(lambda: tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="closedform", description=about, args=arguments))
 
 
 def run(parse: Callable[[], Any]) -> None:
