@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from tyro.conf import Positional, UseAppendAction
 
 from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy
@@ -179,6 +180,10 @@ class Explain(Choosing):
                 f"{self.policy}: expected a policy made of demonstrations, which can be explained, found a "
                 f"{type(policy).__name__}"
             )
+        if self.observation:
+            policy.check_observations(np.array([self.observation]))
+        elif environment and self.step >= environment.max_steps:
+            raise ConfigError(f"step: expected less than the {environment.max_steps} of an episode, found {self.step}")
         with progress_bar() as say:
             say("how far demonstrations are from each other", 0.0)
             familiarity = measure_familiarity(policy, self.false_alarm_rate)
