@@ -97,15 +97,18 @@ def test_a_crashed_worker_leaves_what_was_done_and_the_study_goes_on(saved, tmp_
 
 
 def test_an_interruption_leaves_what_was_done(saved, tmp_path):
-    path = tmp_path / "results.json"
-    command = [sys.executable, "-m", "closedform", "eval", "--env", f"{TOY}:Slow", "--policy", saved]
+    path, release = tmp_path / "results.json", tmp_path / "release"
+    often = "from closedform.evaluation import study; study.SAVE_EVERY = 0; from closedform.cli import main; main()"
+    command = [sys.executable, "-c", often, "eval", "--env", f"{TOY}:Held", "--policy", saved]
     command += ["--episodes", "200", "--workers", "2", "--json", str(path)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True) as process:
-        deadline = time.monotonic() + 120
-        while not path.exists() and time.monotonic() < deadline:  # written ten seconds after the start
-            time.sleep(0.2)
+    options = {"stderr": subprocess.PIPE, "text": True, "cwd": ROOT, "start_new_session": True}
+    with subprocess.Popen(command, env={**os.environ, "TOY_RELEASE": str(release)}, **options) as process:
+        while not path.exists() and process.poll() is None:
+            time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, said = process.communicate(timeout=60)
+        time.sleep(1)
+        release.touch()  # the episodes under way end; the others would take another minute
+        _, said = process.communicate()
     assert process.returncode == 130
     assert "of 200 episodes, which are in" in said and "the same command goes on from there" in said
     results = read_results(path)
