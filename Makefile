@@ -7,7 +7,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-reference lint fuzz bench bench-gpu bench-check soak paper clean
+.PHONY: demo test test-reference test-bare lint fuzz bench bench-gpu bench-check soak paper clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -16,8 +16,14 @@ test: lint
 	$(BIN)/pytest
 	$(MAKE) --no-print-directory test-reference
 
-test-reference: .venv/.dev  # the whole suite again, on the reference mathematics alone
-	CLOSEDFORM_DISABLE_KERNELS=1 $(BIN)/pytest
+test-reference: .venv/.dev  # what plans, again on the reference mathematics alone
+	CLOSEDFORM_DISABLE_KERNELS=1 $(BIN)/pytest $(addprefix tests/,analysis diffusion editing policies retrieval)
+
+test-bare: .venv/.dev  # the whole suite as somebody without demonstrations runs it: a clone, an empty cache, the reference
+	rm -rf outputs/bare
+	git clone --quiet . outputs/bare/closedform
+	cd outputs/bare/closedform && env -u CLOSEDFORM_DATA -u XDG_CACHE_HOME HOME=$(abspath outputs/bare/home) \
+		PYTHONPATH=src CLOSEDFORM_DISABLE_KERNELS=1 $(abspath $(BIN))/pytest
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -9,25 +9,26 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # the GPU's kernels on the CPU
 import numpy as np
 import pytest
 
-import closedform
 from closedform import Demos, Layout, load_demos
 from closedform.demos.catalogue import CATALOGUE, cache_folder, cached_path
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
-KERNELS = Path(closedform.__file__).parent / "kernels"
 
 
 def pytest_configure(config):
-    """Uses the data beside the checkout, and drops compiled code older than any kernel's source.
-
-    numba notices a change in the file of a function, but not in the files of the functions it calls.
-    """
+    """Uses the data beside the checkout."""
     if DATA.parent.exists():
         os.environ.setdefault("CLOSEDFORM_DATA", str(DATA))
-    newest = max(path.stat().st_mtime for path in KERNELS.glob("*.py"))
-    for path in KERNELS.glob("__pycache__/*.nb[ic]"):
-        if path.stat().st_mtime < newest:
-            path.unlink()
+
+
+def pytest_collection_modifyitems(config, items):
+    """A run on the reference leaves out what runs both ways by itself."""
+    if os.environ.get("CLOSEDFORM_DISABLE_KERNELS") == "1":
+        split: dict[bool, list[pytest.Item]] = {True: [], False: []}
+        for item in items:
+            split["both_ways" in getattr(item, "fixturenames", ())].append(item)
+        config.hook.pytest_deselected(items=split[True])
+        items[:] = split[False]
 
 
 slow_on_the_reference = pytest.mark.skipif(

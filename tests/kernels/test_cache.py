@@ -123,6 +123,7 @@ def test_code_of_another_version_of_any_kernel_is_not_used(module, monkeypatch):
 
 NEAREST = """
 import numpy as np
+from closedform.kernels.records import Metric
 from closedform.kernels.search import retrieve
 rng = np.random.default_rng(0)
 for n, k in ((100, 30), (700, 30), (5000, 2000)):
@@ -133,7 +134,7 @@ for n, k in ((100, 30), (700, 30), (5000, 2000)):
                 query[1] = bad
             else:
                 columns[1, :: 1 if which == "all rows" else 7] = bad
-            rows, squared = retrieve(columns, n, query, k, np.empty((0, 0)), 1e-3, 0.0)
+            rows, squared = retrieve(columns, n, query, k, Metric(np.empty((0, 0)), 1e-3, 0.0, 1.0))
             assert len(rows) == len(squared) == k and 0 <= rows.min() and rows.max() < n, (n, bad, which)
 print("searched")
 """

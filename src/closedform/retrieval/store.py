@@ -132,7 +132,7 @@ class Store:
         width, passing = len(self.feature_scale), len(self.episodes) / EPISODES_PER_NEIGHBOURHOOD
         return width / (width + passing) if self.spec.shrinkage is None else self.spec.shrinkage
 
-    @cached_property
+    @property
     def all_rows(self) -> Rows:
         """What the compiled planner reads, of all rows."""
         arrays = self.actions, self.starts, self.row_episodes, self.poses, self.held
@@ -156,7 +156,7 @@ class Store:
 
     def prepare(self, metric: str) -> None:
         """Computes what is computed once, so that no plan has to wait for it."""
-        for name in ("carrier", "shrinkage", "bounded_actions", "goal"):
+        for name in ("carrier", "transfers", "shrinkage", "bounded_actions", "goal"):
             breathe()
             getattr(self, name)
         breathe()
