@@ -69,7 +69,9 @@ def measure(demos: Demos) -> dict[str, Any]:
     """All facts."""
     rows: dict[str, dict[str, float]] = {}
     observations = np.concatenate([episode.observations for episode in demos[-N_HELD_OUT:]])
-    policies = {preset: ClosedFormPolicy(demos[:-N_HELD_OUT], preset) for preset in ("paper", "default")}
+    kept = demos[:-N_HELD_OUT]
+    policies = {preset: ClosedFormPolicy(kept, preset) for preset in ("paper", "default")}
+    policies["default, no layout"] = ClosedFormPolicy(Demos(list(kept)))
     planners = {preset: policy.batch_planner("cuda") for preset, policy in policies.items()}
     for preset, planner in planners.items():
         rows[f"closedform, preset {preset}"] = ours(planner, observations)
@@ -169,7 +171,7 @@ def errors(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
 
 
 def left_over(planner: BatchPlanner, observations: np.ndarray) -> float:
-    """The share of plans that the fused kernel leaves to matrix products, since too many neighbours matter."""
+    """The share of plans that the fused kernel leaves over at its first try, since other neighbors matter."""
     queries = planner.queries(planner.policy._windows(batch(observations, COMPARED)))
     numbers = planner.draw(COMPARED, 1, torch.Generator("cuda").manual_seed(0))
     return float(planner._diffuse_fused(planner.neighbours(queries), numbers)[1].float().mean())

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -101,7 +101,10 @@ def test_an_interruption_leaves_what_was_done(saved, tmp_path):
     often = "from closedform.evaluation import study; study.SAVE_EVERY = 0; from closedform.cli import main; main()"
     command = [sys.executable, "-c", often, "eval", "--env", f"{TOY}:Held", "--policy", saved]
     command += ["--episodes", "200", "--workers", "2", "--json", str(path)]
-    options = {"stderr": subprocess.PIPE, "text": True, "cwd": ROOT, "start_new_session": True}
+    options: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "cwd": ROOT, "start_new_session": True}
+    options["preexec_fn"] = lambda: signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # ignored where tests run in background
     with subprocess.Popen(command, env={**os.environ, "TOY_RELEASE": str(release)}, **options) as process:
         while not path.exists() and process.poll() is None:
             time.sleep(0.05)

@@ -45,17 +45,21 @@ class CrashesAtSeed7(Reach):
         return super().reset(seed)
 
 
-class Held(Reach):
-    """Does not go beyond the first few episodes until a file says so, and then takes its time."""
+class Slow(Reach):
+    """Takes its time."""
+
+    def step(self, action):
+        time.sleep(0.02)
+        return super().step(action)
+
+
+class Held(Slow):
+    """Does not go beyond the first few episodes until a file says so."""
 
     def reset(self, seed):
         while seed >= 100_004 and not Path(os.environ["TOY_RELEASE"]).exists():
             time.sleep(0.02)
         return super().reset(seed)
-
-    def step(self, action):
-        time.sleep(0.02)
-        return super().step(action)
 
 
 class Broken(Reach):

@@ -5,7 +5,7 @@ import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.demos.layout import Entry
-from tests.conftest import planar_demos
+from tests.conftest import planar_demos, slow_on_the_reference
 
 NOTHING = 4
 
@@ -32,6 +32,7 @@ def test_what_says_nothing_counts_little_and_the_rest_as_before(demos):
     assert np.array_equal(np.log2(weights), np.round(np.log2(weights)))
 
 
+@slow_on_the_reference
 def test_predictions_are_better_for_it(demos):
     from closedform.analysis.leave_one_out import leave_one_out
 
