@@ -51,8 +51,8 @@ def block(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
     summary = (
         f"Push-T becomes a policy in {number(before['build_ms'])} ms (the default in "
         f"{number(before['build_default_ms'])} ms); the network takes {training['n_steps']:,} steps of training, "
-        f"each {number(1e3 * training['step_on_this_core_s'])} ms on that core. With {most:,} windows memory-mapped from "
-        f"disk a plan takes {number(found['p50_ms'])} ms, and a new process has its first after "
+        f"each {number(1e3 * training['step_on_this_core_s'])} ms on that core. With {most:,} windows "
+        f"memory-mapped from disk a plan takes {number(found['p50_ms'])} ms, and a new process has its first after "
         f"{number(found['first_plan_s'])} s."
     )
     return "\n".join(
