@@ -1,0 +1,90 @@
+"""Reference, compiled kernel and torch plan alike, whatever the robot: whole layouts are drawn, not only numbers."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from closedform import ClosedFormPolicy, Demos
+from closedform.demos.encoding import Encoding, rotation_matrix, two_columns
+from closedform.demos.layout import SPATIAL_ROTATIONS, Layout
+from closedform.policies.batch_planner import Numbers
+from closedform.retrieval.penalty import Penalty
+from tests.worlds import CHAINS, random_values, random_world
+
+COMPILED, SINGLE = 1e-4, 1e-3  # normalized units, as the README promises them
+
+
+def pose_columns(layout, body):
+    """The columns of a body's spatial position and rotation, with the rotation's encoding; None if it has not both."""
+    own = {entry.kind: (entry, columns) for entry, columns in layout.slices() if entry.body == body}
+    rotation = next((own[kind] for kind in SPATIAL_ROTATIONS if kind in own), None)
+    if "position" not in own or own["position"][0].size != 3 or rotation is None:
+        return None
+    return own["position"][1], rotation[1], Encoding(Layout((rotation[0],)))
+
+
+def with_grasps(demos, body, hand):
+    """The same, but in the second half of each episode the hand carries the body along."""
+    layout = demos.observation_layout
+    moved, moving = pose_columns(layout, body), pose_columns(layout, hand)
+    if moved is None or moving is None:
+        return demos
+    episodes = []
+    for episode in demos:
+        observations = np.array(episode.observations)
+        half = len(observations) // 2
+        axes = rotation_matrix(moving[2].encode(observations[:, moving[1]]))[half:]
+        observations[half:, moved[0]] = observations[half:, moving[0]] + axes @ np.array([0.1, 0.0, -0.05])
+        observations[half:, moved[1]] = moved[2].decode(two_columns(axes))
+        episodes.append((observations, episode.actions))
+    return Demos(episodes, layout, demos.action_layout)
+
+
+def grasping_world(rng):
+    """One or two hands that carry a cube in the second half of each episode, rotations of any kind."""
+    hands = ["left", "right"][: int(rng.integers(1, 3))]
+
+    def poses(bodies):
+        for body in bodies:
+            yield body, "position", 3
+            yield body, str(rng.choice(SPATIAL_ROTATIONS))
+
+    layouts = Layout.of(*poses([*hands, "cube"])), Layout.of(*poses(hands), (None, "binary"))
+    lengths = rng.integers(20, 40, size=int(rng.integers(3, 8)))
+    episodes = [(random_values(rng, layouts[0], n), random_values(rng, layouts[1], n)) for n in lengths]
+    return with_grasps(Demos(episodes, *layouts), "cube", hands[0])
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1))
+def test_all_three_plan_alike(seed):
+    rng = np.random.default_rng(seed)
+    demos = random_world(rng) if rng.random() < 0.6 else grasping_world(rng)
+    process, sampler = CHAINS[int(rng.integers(len(CHAINS)))]
+    policy = ClosedFormPolicy(
+        demos,
+        n_obs_steps=int(rng.integers(1, 3)),
+        n_action_steps=int(rng.integers(1, 7)),
+        n_diffusion_steps=8,
+        n_perturbations=int(rng.integers(1, 9)),
+        process=process,
+        sampler=sampler
+        if sampler != "ddpm"
+        else "ddim",  # which draws no noise along the way, as torch would draw other
+        n_neighbors=min(60, sum(map(len, demos))),
+    )
+    episode = demos[int(rng.integers(len(demos)))]
+    observations = episode.observations[rng.integers(len(episode), size=3)]
+    windows, store = policy._windows(observations), policy._store
+    queries = store.features_of(windows)
+    reference, compiled = (
+        generate(store, queries, 1, np.random.default_rng(1), Penalty.none(), explain=False)
+        for generate in (policy._generate_reference, policy._generate_compiled)
+    )
+    planner = policy.batch_planner("cpu")
+    numbers = Numbers.like_the_reference(planner, len(windows), np.random.default_rng(1))
+    near, chunks = planner.plan(planner.queries(windows), numbers)
+    np.testing.assert_array_equal(compiled.carries, reference.carries)
+    np.testing.assert_allclose(compiled.chunks, reference.chunks, atol=COMPILED)
+    np.testing.assert_array_equal(near.carries.numpy(), reference.carries)
+    np.testing.assert_allclose(chunks.numpy(), reference.chunks, atol=SINGLE)
