@@ -29,6 +29,7 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
+	$(BIN)/lint-imports --no-logo --no-cache
 
 fuzz: .venv/.dev  # a minute of random inputs; FUZZ='--seconds 600 --only formats' and the like for more
 	$(BIN)/python -m fuzz $(FUZZ)

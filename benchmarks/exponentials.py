@@ -41,10 +41,10 @@ def rate() -> float:
 
 def count(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
     """Of a plan on average, over some observations."""
-    queries = planner.queries(planner.policy._windows(observations))
+    queries = planner.queries(planner.policy.windows(observations))
     numbers = planner.draw(len(queries), 1, torch.Generator("cuda").manual_seed(0))
     near = planner.neighbours(queries, everything=True)
-    cut = planner.policy._cut(planner._k)
+    cut = planner.policy.cut(planner._k)
     needed = 0
     sample = numbers.noise
     chunks = planner.gathered(near, sample.shape[2])

@@ -138,7 +138,7 @@ def ours(planner: BatchPlanner, observations: np.ndarray) -> dict[str, float]:
     """Milliseconds for each size of batch, from features to chunks."""
     rng, found = torch.Generator("cuda").manual_seed(0), {}
     for size in tqdm(BATCHES, desc="closedform", leave=False):
-        queries = planner.queries(planner.policy._windows(batch(observations, size)))
+        queries = planner.queries(planner.policy.windows(batch(observations, size)))
         found[str(size)] = milliseconds(lambda queries=queries: planner.chunks(queries, 1, rng))
     return found
 
@@ -153,8 +153,8 @@ def from_numpy(planner: BatchPlanner, observations: np.ndarray) -> dict[str, flo
 
 def errors(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
     """Largest differences of chunks from the reference's in float64, given the same random numbers."""
-    policy, store = planner.policy, planner.policy._store
-    windows = policy._windows(batch(observations[:: max(1, len(observations) // N_CHECKED)], N_CHECKED))
+    policy, store = planner.policy, planner.policy.store
+    windows = policy.windows(batch(observations[:: max(1, len(observations) // N_CHECKED)], N_CHECKED))
     rng = np.random.default_rng(0)
     os.environ["CLOSEDFORM_DISABLE_KERNELS"] = "1"
     made = policy._generate(store, windows, 1, rng, Penalty.none(), explain=False)
@@ -172,7 +172,7 @@ def errors(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
 
 def left_over(planner: BatchPlanner, observations: np.ndarray) -> float:
     """The share of plans that the fused kernel leaves over at its first try, since other neighbors matter."""
-    queries = planner.queries(planner.policy._windows(batch(observations, COMPARED)))
+    queries = planner.queries(planner.policy.windows(batch(observations, COMPARED)))
     numbers = planner.draw(COMPARED, 1, torch.Generator("cuda").manual_seed(0))
     return float(planner._diffuse_fused(planner.neighbours(queries), numbers)[1].float().mean())
 
@@ -181,8 +181,8 @@ def parts_of_a_plan(planner: BatchPlanner, observations: np.ndarray) -> dict[str
     """Milliseconds of the parts at the size that is compared."""
     from closedform.kernels import torch_plan
 
-    store, k = planner._store, planner._k
-    queries = planner.queries(planner.policy._windows(batch(observations, COMPARED)))
+    store, k = planner.device_store, planner._k
+    queries = planner.queries(planner.policy.windows(batch(observations, COMPARED)))
     numbers = planner.draw(COMPARED, 1, torch.Generator("cuda").manual_seed(0))
     rows = torch_plan.nearest_rows(store, queries, k)
     near = planner.neighbours(queries)
@@ -212,18 +212,18 @@ def peers(policy: ClosedFormPolicy, observations: np.ndarray) -> dict[str, dict[
     from peers.batched_jax import BatchedJax
     from peers.batched_torch import BatchedTorch
 
-    store, config = policy._store, policy.config
+    store, config = policy.store, policy.config
     features = store.index.rows()
     chunks = store.normalised_chunks(np.arange(len(store)), store.as_recorded)
     parameters = {
-        "k": policy._n_neighbors(store),
-        "h": policy._bandwidth(features),
+        "k": policy.n_neighbors(store),
+        "h": policy.h(store),
         "tau": config.tau,
         "n_perturbations": config.n_perturbations,
         "n_steps": config.n_diffusion_steps,
         "regularization": config.regularization,
     }
-    queries = store.features_of(policy._windows(observations))
+    queries = store.features_of(policy.windows(observations))
     made: dict[str, Any] = {
         "direct JAX, vmap and jit": BatchedJax(features, chunks, **parameters),
         "direct torch, torch.compile": BatchedTorch(features, chunks, "cuda", **parameters),

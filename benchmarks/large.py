@@ -144,7 +144,7 @@ def small_worlds(folder: str, n: int) -> dict[str, Any]:
     from closedform import ClosedFormPolicy
 
     policy = ClosedFormPolicy.load(Path(folder) / "policy")
-    store, k = policy._store, policy._n_neighbors(policy._store)
+    store, k = policy.store, policy.n_neighbors(policy.store)
     features = np.ascontiguousarray(store.index.rows()[:], np.float32)
     start = time.perf_counter()
     index = faiss.IndexHNSWFlat(features.shape[1], 32)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from closedform import ClosedFormPolicy, load_demos
-from closedform.evaluation.report import write_report
+from closedform.analysis.report import write_report
 from closedform.evaluation.study import Study
 
 

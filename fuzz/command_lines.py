@@ -136,7 +136,7 @@ def run_command(arguments: Sequence[str], folder: Path, columns: str = "80", *, 
 
 def forbid_long_work() -> None:
     """Replaces what evaluates, trains, films and generates, so that commands only get as far as that."""
-    import closedform.evaluation.report as report
+    import closedform.analysis.report as report
     import closedform.evaluation.study as study
     import closedform.neural.training as training
 

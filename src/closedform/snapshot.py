@@ -39,7 +39,7 @@ class Snapshot:
         self._descriptor: int | None = None
         try:
             if os.open in os.supports_dir_fd and os.listdir in os.supports_fd:
-                name, within = (folder, None) if _within is None else (folder.name, _within._descriptor)
+                name, within = (folder, None) if _within is None else (folder.name, _within._descriptor)  # noqa: SLF001 - its own kind
                 self._descriptor = os.open(name, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0), dir_fd=within)
             listed = os.listdir(folder if self._descriptor is None else self._descriptor)  # noqa: PTH208 - by descriptor
             self._names = {name for name in listed if wanted(name)}

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from closedform.analysis.report import _comparisons, _figures, _table
 from closedform.cli.evaluation import print_results
 from closedform.errors import DataError, LoadError
 from closedform.evaluation.intervals import bootstrap_ci95, wilson_ci95
-from closedform.evaluation.report import _comparisons, _figures, _table
 from closedform.evaluation.results import compare, read_results, summarise, write_results
 
 SUBJECT = {"env": "toy", "policy": {"name": "default"}, "demos": {}, "parameters": {}, "n_episodes": 4, "seed": 0}

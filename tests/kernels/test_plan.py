@@ -22,8 +22,8 @@ TOLERANCE = 1e-4  # in normalised action units, the default of pruning_error
 
 def compare(policy, windows, n_samples, seed=0, penalty=None):
     """The largest difference between kernel and reference, in normalised action units."""
-    store = policy._store
-    windows = policy._windows(windows)
+    store = policy.store
+    windows = policy.windows(windows)
     sparse = Penalty.none() if penalty is None else Penalty.of(penalty)
     queries = store.features_of(windows)
     compiled = policy._generate_compiled(store, queries, n_samples, np.random.default_rng(seed), sparse, explain=True)

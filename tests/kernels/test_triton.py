@@ -19,11 +19,9 @@ SINGLE = 2e-5  # normalised units; Push-T's plans differ by 2e-6
 
 def planned_both_ways(policy, observations):
     """Chunks of the reference and of the planner on torch tensors, from the same random numbers."""
-    windows = policy._windows(observations)
-    queries = policy._store.features_of(windows)
-    made = policy._generate_reference(
-        policy._store, queries, 1, np.random.default_rng(0), Penalty.none(), explain=False
-    )
+    windows = policy.windows(observations)
+    queries = policy.store.features_of(windows)
+    made = policy._generate_reference(policy.store, queries, 1, np.random.default_rng(0), Penalty.none(), explain=False)
     planner = policy.batch_planner("cpu")
     near, chunks = planner.plan(
         planner.queries(windows), Numbers.like_the_reference(planner, len(windows), np.random.default_rng(0))
@@ -79,7 +77,7 @@ def test_sampling_gives_actions_of_the_right_shape_and_the_same_for_a_seed():
 def fused_and_all(policy, observations, n_samples=1):
     """Chunks of the fused kernel, what it left over, and chunks with all neighbours weighed."""
     planner = policy.batch_planner("cpu")
-    queries = planner.queries(policy._windows(observations))
+    queries = planner.queries(policy.windows(observations))
     numbers = planner.draw(len(queries), n_samples, torch.Generator().manual_seed(0))
     chunks, left_over = planner._diffuse_fused(planner.neighbours(queries), numbers)
     _, expected = planner._unfused(queries, numbers)
@@ -153,9 +151,9 @@ def test_the_fused_metric(width, shrinkage):
     policy = ClosedFormPolicy(demos, n_action_steps=3, n_neighbors=70, shrinkage=shrinkage)
     planner = policy.batch_planner("cpu")
     queries = planner.queries(rng.normal(size=(3, 1, width)))
-    rows = torch_plan.nearest_rows(planner._store, queries, 70)
-    expected = torch_plan.squared_distances(planner._store, queries, rows)
-    found = local_squared_distances(planner._store.features, queries, rows, width, 1e-3, shrinkage)
+    rows = torch_plan.nearest_rows(planner.device_store, queries, 70)
+    expected = torch_plan.squared_distances(planner.device_store, queries, rows)
+    found = local_squared_distances(planner.device_store.features, queries, rows, width, 1e-3, shrinkage)
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-3)
 
 
@@ -165,10 +163,10 @@ def test_the_fused_metric_where_all_rows_are_neighbours(n_neighbors):
     policy = ClosedFormPolicy(random_demos(rng, 3, 20, 3, 2), n_action_steps=3, shrinkage=0.2)
     planner = policy.batch_planner("cpu")
     queries = planner.queries(rng.normal(size=(4, 1, 3)))
-    rows = torch_plan.nearest_rows(planner._store, queries, n_neighbors)
+    rows = torch_plan.nearest_rows(planner.device_store, queries, n_neighbors)
     assert rows.is_contiguous() and rows.shape == (4, 60)
-    expected = torch_plan.squared_distances(planner._store, queries, rows)
-    found = local_squared_distances(planner._store.features, queries, rows, 3, 1e-3, 0.2)
+    expected = torch_plan.squared_distances(planner.device_store, queries, rows)
+    found = local_squared_distances(planner.device_store.features, queries, rows, 3, 1e-3, 0.2)
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-3)
 
 

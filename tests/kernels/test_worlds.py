@@ -45,11 +45,10 @@ def grasping_world(rng):
     hands = ["left", "right"][: int(rng.integers(1, 3))]
 
     def poses(bodies):
-        for body in bodies:
-            yield body, "position", 3
-            yield body, str(rng.choice(SPATIAL_ROTATIONS))
+        return [part for body in bodies for part in (f"{body} position 3", f"{body} {rng.choice(SPATIAL_ROTATIONS)}")]
 
-    layouts = Layout.of(*poses([*hands, "cube"])), Layout.of(*poses(hands), (None, "binary"))
+    observed, commanded = poses([*hands, "cube"]), [*poses(hands), "- binary"]
+    layouts = Layout.parse(", ".join(observed)), Layout.parse(", ".join(commanded))
     lengths = rng.integers(20, 40, size=int(rng.integers(3, 8)))
     episodes = [(random_values(rng, layouts[0], n), random_values(rng, layouts[1], n)) for n in lengths]
     return with_grasps(Demos(episodes, *layouts), "cube", hands[0])
@@ -75,7 +74,7 @@ def test_all_three_plan_alike(seed):
     )
     episode = demos[int(rng.integers(len(demos)))]
     observations = episode.observations[rng.integers(len(episode), size=3)]
-    windows, store = policy._windows(observations), policy._store
+    windows, store = policy.windows(observations), policy.store
     queries = store.features_of(windows)
     reference, compiled = (
         generate(store, queries, 1, np.random.default_rng(1), Penalty.none(), explain=False)

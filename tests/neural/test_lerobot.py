@@ -215,7 +215,7 @@ def test_it_can_be_edited(tmp_path):
     assert plan.neural_share < 1e-6
     assert plan.actions == pytest.approx(away[1].actions[row : row + 15], abs=1e-2)
     novel = augmented.demonstrations["novel"]
-    step = novel._store.row_steps[row]
+    step = novel.store.row_steps[row]
     assert np.array_equal(augmented._chunks(novel, np.array([row]))[0], away[0].actions[step - 1 : step + 15])
 
 

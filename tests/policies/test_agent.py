@@ -97,7 +97,7 @@ def test_loop_memory_fades(demos):
     policy = NearestNeighborPolicy(demos, n_action_steps=2, n_execute=2)
     agent = policy.agent(seed=0)
     first = agent.plan(demos[0].observations[5])
-    memory, store = agent.memory, policy._store
+    memory, store = agent.memory, policy.store
     row = np.array([5])
     used = [memory.penalty(store).at(row)[0]]
     for _ in range(20):
@@ -112,11 +112,11 @@ def test_loop_memory_follows_episodes_that_come_and_go(demos):
     policy = NearestNeighborPolicy(demos, n_action_steps=2, n_execute=2)
     agent = policy.agent(seed=0)
     agent.plan(demos[2].observations[7])
-    before = agent.memory.penalty(policy._store).at(np.arange(policy.n_windows))
+    before = agent.memory.penalty(policy.store).at(np.arange(policy.n_windows))
     assert before.any()
     added = policy.add(demos[0])
     policy.remove(1)
-    after = agent.memory.penalty(policy._store).at(np.arange(policy.n_windows))
+    after = agent.memory.penalty(policy.store).at(np.arange(policy.n_windows))
     np.testing.assert_array_equal(after[:40], before[:40])
     np.testing.assert_array_equal(after[40:160], before[80:])
     np.testing.assert_array_equal(after[160:], 0)

@@ -28,7 +28,7 @@ def made_both_ways(policy, windows, seed):
             patch.setenv("CLOSEDFORM_DISABLE_KERNELS", disable)
             rng = np.random.default_rng(seed)
             try:
-                made.append(policy._measured(policy._store, windows, 2, rng, Penalty.none(), explain=True))
+                made.append(policy.generate(policy.store, windows, 2, rng, Penalty.none(), explain=True))
             except ClosedFormError as error:
                 assert "cannot be compared with the demonstrations" in str(error)
                 made.append(None)
@@ -57,13 +57,13 @@ def test_every_plan_of_every_policy_lies_within_the_range_of_demonstrated_chunks
         warnings.simplefilter("ignore", ClosedFormWarning)
         policy = policy_class(demos, **parameters)
     observations = random_observations(rng, demos, 3)
-    windows = policy._windows(observations)
+    windows = policy.windows(observations)
     compiled, reference = made_both_ways(policy, windows, seed)
     if compiled is None or reference is None:
         return
     for made in (compiled, reference):
-        assert_mixtures(policy._store, made)
-        assert np.isfinite(policy._to_robot(policy._store, windows, made)).all()
+        assert_mixtures(policy.store, made)
+        assert np.isfinite(policy.to_robot(policy.store, windows, made)).all()
     np.testing.assert_array_equal(compiled.carries, reference.carries)
     np.testing.assert_allclose(compiled.chunks, reference.chunks, atol=1e-2)  # ddpm amplifies what is pruned
 
@@ -83,8 +83,8 @@ def test_a_plan_that_is_none_is_refused(both_ways, policy_class):
     """Where arithmetic fails, nobody executes what comes out."""
     demos = planar_demos(np.random.default_rng(0))
     policy = policy_class(demos, n_action_steps=4)
-    scaling = policy._store.scaling
-    policy._store = replace(policy._store, scaling=scaling._replace(scale=scaling.scale * np.inf))
+    scaling = policy.store.scaling
+    policy._store = replace(policy.store, scaling=scaling._replace(scale=scaling.scale * np.inf))
     with pytest.raises(DataError, match="the plan for observation 0 is not a mixture of demonstrated chunks"):
         policy.plan(demos[0].observations[0], seed=0)
 

@@ -38,8 +38,8 @@ def test_evenly_split_binaries_are_decided_alike(monkeypatch, parameters):
         observations = rng.normal(size=(4, 2))
         compiled, reference = sampled_both_ways(policy, observations, monkeypatch, n_samples=3, seed=seed)
         np.testing.assert_array_equal(compiled, reference)
-        windows = policy._windows(observations)
-        made = policy._measured(policy._store, windows, 3, np.random.default_rng(seed), Penalty.none(), explain=False)
+        windows = policy.windows(observations)
+        made = policy.generate(policy.store, windows, 3, np.random.default_rng(seed), Penalty.none(), explain=False)
         ties += np.count_nonzero(np.abs(made.chunks) < 1e-5)
     assert ties > 10  # there was something to decide
 

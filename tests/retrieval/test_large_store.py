@@ -33,7 +33,7 @@ pytest.importorskip("faiss", reason="faiss is not installed: pip install 'closed
 
 
 def both_stores(demos, **parameters):
-    small, large = (ClosedFormPolicy(demos, index=index, **parameters)._store for index in ("exact", "faiss"))
+    small, large = (ClosedFormPolicy(demos, index=index, **parameters).store for index in ("exact", "faiss"))
     assert isinstance(small, Store) and isinstance(large, LargeStore)
     return small, large
 
@@ -100,7 +100,7 @@ def test_bodies_and_hands_are_the_same(both_ways, kind):
 def test_plans_equal_exact_ones_where_everything_is_found(both_ways, preset):
     demos = planar_demos(np.random.default_rng(1), n_episodes=10)
     exact, large = (ClosedFormPolicy(demos, preset, index=index, n_neighbors=100) for index in ("exact", "faiss"))
-    large._store = replace(large._store, index=finding_everything(large._store.index))
+    large._store = replace(large.store, index=finding_everything(large.store.index))
     for observation in np.concatenate([episode.observations[::9] for episode in demos]) + 0.01:
         plan, other = exact.plan(observation, seed=0), large.plan(observation, seed=0)
         np.testing.assert_allclose(plan.actions, other.actions, atol=1e-9)
@@ -131,17 +131,17 @@ def test_the_recall_asked_for_is_reached_on_queries_of_other_episodes():
     for target in (0.8, 0.99):
         policy = ClosedFormPolicy(demos[:50], index="faiss", recall=target, n_neighbors=200)
         recall = policy.index_recall
-        assert recall is not None and isinstance(policy._store, LargeStore)
+        assert recall is not None and isinstance(policy.store, LargeStore)
         assert recall.target == target and recall.weighty >= target and 0.8 <= recall.all <= 1
         n_probes.append(recall.n_probes)
         assert recall.n_probes <= recall.n_lists
         exact = ClosedFormPolicy(demos[:50], index="exact", n_neighbors=200)
         shares = []
         for observation in np.concatenate([episode.observations[::20] for episode in demos[50:]]):
-            query = policy._store.features_of(observation[None, None])[0]
-            wanted = exact._store.index.query(query, 200)
-            wanted = wanted[policy._store.weigh(query, wanted) > 1e-3]
-            shares.append(np.isin(wanted, policy._store.index.query(query, 200)).mean())
+            query = policy.store.features_of(observation[None, None])[0]
+            wanted = exact.store.index.query(query, 200)
+            wanted = wanted[policy.store.weigh(query, wanted) > 1e-3]
+            shares.append(np.isin(wanted, policy.store.index.query(query, 200)).mean())
         assert np.mean(shares) >= target - 0.1
     assert 1 <= n_probes[0] < n_probes[1]
 
@@ -152,10 +152,10 @@ def test_saved_and_opened_it_plans_the_same_bits_and_reads_no_steps(tmp_path):
     added = policy.add(demos[0])
     policy.save(tmp_path / "saved")
     opened = load_policy(tmp_path / "saved")
-    assert isinstance(opened, ClosedFormPolicy) and isinstance(opened._store, LargeStore)
+    assert isinstance(opened, ClosedFormPolicy) and isinstance(opened.store, LargeStore)
     assert opened.episode_ids == [*range(8), added]
     assert opened.index_recall == policy.index_recall
-    for array in (opened.episodes[2].observations, opened._store.windows.actions.parts[0]):
+    for array in (opened.episodes[2].observations, opened.store.windows.actions.parts[0]):
         assert not array.flags.writeable and any(isinstance(base, np.memmap) for base in bases(array))
     again = pickle.loads(pickle.dumps(opened))
     for observation in demos[3].observations[::7]:
@@ -230,8 +230,8 @@ def test_a_query_finds_k_rows_also_where_lists_are_empty(both_ways):
         policy = policy_class(demos, index="faiss", n_action_steps=4, n_neighbors=500)
         for observation in (np.full(3, 0.5), np.full(3, 10.0), places[0]):
             assert np.isfinite(policy.plan(observation, seed=0).actions).all()
-            query = policy._store.features_of(observation[None, None])[0]
-            assert len(policy._store.index.query(query, 500)) == 500
+            query = policy.store.features_of(observation[None, None])[0]
+            assert len(policy.store.index.query(query, 500)) == 500
     with pytest.raises(ClosedFormError, match="cannot be compared with the demonstrations"):
         policy.plan(np.full(3, 1e30))
 
@@ -328,7 +328,7 @@ def test_memory_is_at_most_1_3_times_the_demonstrations(tmp_path):
     policy.save(tmp_path / "saved")
     stored = sum(path.stat().st_size for path in (tmp_path / "saved").iterdir())
     assert stored <= 1.3 * raw
-    store = policy._store
+    store = policy.store
     assert isinstance(store, LargeStore)
     held = sum(
         part.nbytes for recorded in (store.windows.observations, store.windows.actions) for part in recorded.parts

@@ -99,9 +99,9 @@ def test_a_plan_computes_nothing_that_the_change_before_it_could_have(metric, in
     policy = ClosedFormPolicy(demos, metric=metric, index=index, n_neighbors=50)
     for change in (lambda: policy.add(demos[0]), lambda: policy.remove(1)):
         change()
-        before = set(vars(policy._store))
+        before = set(vars(policy.store))
         assert {"goal", "carrier", "shrinkage", "bounded_actions"} <= before
         agent = policy.agent(seed=0)
         agent.plan(demos[0].observations[0])
         policy.sample(demos[0].observations[:2], seed=0)
-        assert set(vars(policy._store)) == before
+        assert set(vars(policy.store)) == before

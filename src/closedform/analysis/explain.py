@@ -118,12 +118,12 @@ def _explain(
     n_samples: int,
     step: int,
 ) -> Explanation:
-    remembered = agent.memory.penalty(policy._store)
+    remembered = agent.memory.penalty(policy.store)
     penalty = lambda store: remembered  # noqa: E731 - as it is now, before the plan is remembered too
     plan = agent.plan(observation)
-    store, window = policy._store, agent.window
+    store, window = policy.store, agent.window
     query = store.features_of(window[None])[0]
-    near = find_neighbourhood(store, query, policy._n_neighbors(store), policy.config.metric)
+    near = find_neighbourhood(store, query, policy.n_neighbors(store), policy.config.metric)
     closest = voters(near.squared_distances, store.row_episodes[near.rows])
     levels: tuple[float, ...] = ()
     evolution = np.empty((0, n_samples, *plan.actions.shape))
@@ -171,7 +171,7 @@ def _evolve(
     start = passed[0][0]
     picked = [int(np.argmin([abs(time / start - level) for time, _ in passed])) for level in LEVELS]
     rest = np.array([plan.carry]), np.empty(1), np.empty(0), np.empty(0), np.empty(0), np.empty(0)
-    chunks = [policy._to_robot(store, window[None], Generated(passed[i][1][None], *rest))[0] for i in picked]
+    chunks = [policy.to_robot(store, window[None], Generated(passed[i][1][None], *rest))[0] for i in picked]
     return tuple(passed[i][0] / start for i in picked), np.array(chunks)
 
 

@@ -58,7 +58,7 @@ def leave_one_out(
         horizon: how many actions of a chunk are compared; all by default.
         seed: of the samples.
     """
-    store = policy._store
+    store = policy.store
     _, scale = store.normalisation(store.as_recorded)
     horizon = min(horizon or policy.config.n_action_steps, policy.config.n_action_steps)
     for index in range(len(store.episodes)) if episodes is None else episodes:
@@ -68,8 +68,8 @@ def leave_one_out(
         steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))
         rest = store.leave_out(int(index))
         windows = windows_at(policy, index, steps)
-        made = policy._measured(rest, windows, n_samples, np.random.default_rng(seed), Penalty.none(), explain=True)
-        chunks = policy._to_robot(rest, windows, made)[:, :, :horizon]
+        made = policy.generate(rest, windows, n_samples, np.random.default_rng(seed), Penalty.none(), explain=True)
+        chunks = policy.to_robot(rest, windows, made)[:, :, :horizon]
         differences = np.full((*chunks.shape[:3], store.spec.encoding.width), np.nan)
         for i, step in enumerate(steps):
             done = store.spec.encoding.encode(episode.actions[step : step + horizon])
@@ -90,7 +90,7 @@ def _departures(store: Store, made: Generated, i: int) -> np.ndarray:
 
 def windows_at(policy: DemonstrationPolicy[Any], episode: int, steps: np.ndarray) -> np.ndarray:
     """Windows of observations (m, N_o, D_o) that end at some steps of an episode; its first one is repeated."""
-    store: Store = policy._store
+    store: Store = policy.store
     history = np.arange(policy.config.n_obs_steps) - policy.config.n_obs_steps + 1
     chosen = np.maximum(np.asarray(steps)[:, None] + history, 0)
     return np.asarray(store.episodes[episode].observations, np.float64)[chosen]

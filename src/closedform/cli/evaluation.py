@@ -122,7 +122,7 @@ class Report:
 
     def run(self) -> None:
         """Writes the page."""
-        from closedform.evaluation.report import write_report
+        from closedform.analysis.report import write_report
 
         if not self.results:
             raise ConfigError("expected one or more results files, found none")

@@ -75,7 +75,7 @@ class AugmentedPolicy(EditedPolicy):
 
     def _training_data(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of the network's training data, in the features of the new demonstrations."""
-        norm, store = self.neural.normalisation, self.demonstrations["novel"]._store
+        norm, store = self.neural.normalisation, self.demonstrations["novel"].store
         mean = (norm.mean / norm.feature_scale + norm.feature_offset - store.feature_offset) * store.feature_scale
         stretch = store.feature_scale / norm.feature_scale
         regular = store.spec.regularization * np.eye(len(mean))  # as the demonstrations' own covariance has
@@ -95,12 +95,12 @@ class AugmentedPolicy(EditedPolicy):
 
     def _neural_log_weights(self, windows: np.ndarray) -> np.ndarray:
         """Those of the neural point, (B,)."""
-        familiar, novel = self.demonstrations.get("familiar"), self.demonstrations["novel"]._store
+        familiar, novel = self.demonstrations.get("familiar"), self.demonstrations["novel"].store
         if familiar is None:
             queries = novel.features_of(windows)
             return np.array([log_kernel(z, self._mean, self._covariance, self.c) for z in queries])
         # Their densities are in their own features, whose unit is not that of the new demonstrations'.
-        unit = float(np.sum(np.log(familiar._store.feature_scale / novel.feature_scale)))
+        unit = float(np.sum(np.log(familiar.store.feature_scale / novel.feature_scale)))
         sums = [np.logaddexp.reduce(log_weights(familiar, one, self.c)) for one in neighbourhoods(familiar, windows)]
         return np.array(sums) + unit
 
@@ -118,7 +118,7 @@ class AugmentedPolicy(EditedPolicy):
     def _plan(self, actions: np.ndarray, window: np.ndarray, near: Neighbourhood, shares: np.ndarray) -> Plan:
         used = np.flatnonzero(shares[:-1] > NEGLIGIBLE)
         used = used[np.argsort(-shares[used], kind="stable")]
-        store, rows = self.demonstrations["novel"]._store, near.rows[used]
+        store, rows = self.demonstrations["novel"].store, near.rows[used]
         return Plan(
             actions=actions,
             frame="world",
@@ -132,7 +132,7 @@ class AugmentedPolicy(EditedPolicy):
 
 def log_weights(policy: ClosedFormPolicy, near: Neighbourhood, c: float = 1.0) -> np.ndarray:
     """Those of demonstrations, whole: their covariance is c h^2 times the local one."""
-    store, width = policy._store, c * policy._bandwidth(policy._store.feature_scale) ** 2
+    store, width = policy.store, c * policy.h(policy.store) ** 2
     factor = covariance_factor(store.index.rows()[near.rows], store.spec.regularization, store.shrinkage)
     log_det = 2 * float(np.sum(np.log(np.diag(factor)))) + len(factor) * math.log(width)
     return -near.squared_distances / (2 * width) - 0.5 * log_det

@@ -101,11 +101,11 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         """Asks the network and the demonstrations once."""
         policy = next(iter(self.demonstrations.values()))
         first, rng = policy.episodes[0].observations[:1], Streams([np.random.default_rng(0)])
-        self.denoiser(self._windows(first), rng)(self.neural.noise(rng, 1), self.config.n_diffusion_steps)
+        self.denoiser(self.windows(first), rng)(self.neural.noise(rng, 1), self.config.n_diffusion_steps)
 
     def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
         """Plans one chunk for one observation (D_o,) or window (N_o, D_o); its distance is the neural policy's."""
-        windows = self._windows(real_array(observation, "an observation")[None])
+        windows = self.windows(real_array(observation, "an observation")[None])
         return self.plan_together(list(windows), [generator(seed)], [None])[0]
 
     @property
@@ -128,7 +128,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
 
     def perturbations(self, policy: ClosedFormPolicy, rng: Streams) -> np.ndarray:
         """(B, M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalised actions."""
-        size = self.config.n_action_steps * policy._store.spec.encoding.width
+        size = self.config.n_action_steps * policy.store.spec.encoding.width
         shape = (policy.config.n_perturbations if policy.config.tau else 1, size)
         return policy.config.tau * np.stack([each.standard_normal(shape) for each in rng.generators])
 
@@ -151,7 +151,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
 
     def _chunks(self, policy: ClosedFormPolicy, rows: np.ndarray) -> np.ndarray:
         """Encoded chunks (k, N_a, D) of windows, with what was done just before where the network's chunks have it."""
-        store, n_past = policy._store, self.config.n_action_steps - self.config.n_future
+        store, n_past = policy.store, self.config.n_action_steps - self.config.n_future
         chunks = store.chunks(rows, store.as_recorded)
         if not n_past:
             return chunks
@@ -206,9 +206,9 @@ def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) ->
 
 def neighbourhoods(policy: ClosedFormPolicy, windows: np.ndarray) -> list[Neighbourhood]:
     """The neighbourhood of each of the windows (B, N_o, D_o)."""
-    store = policy._store
+    store = policy.store
     with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
-        return [policy._neighbourhood(store, query) for query in store.features_of(windows)]
+        return [policy.neighborhood(store, query) for query in store.features_of(windows)]
 
 
 def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None:

@@ -61,11 +61,11 @@ class GuidedPolicy(EditedPolicy):
         conditional, everything = (self.demonstrations[name] for name in self.parts)
         shifts = self.perturbations(conditional, rng.spawn())
         near = neighbourhoods(everything, windows)
-        shape = everything._store.spec.regularization, everything._store.shrinkage
+        shape = everything.store.spec.regularization, everything.store.shrinkage
         metrics = [covariance_factor(_features(everything, one, everything), *shape) for one in near]
         forms = []
         for policy, found in ((conditional, neighbourhoods(conditional, windows)), (everything, near)):
-            width = 2 * policy._bandwidth(policy._store.feature_scale) ** 2
+            width = 2 * policy.h(policy.store) ** 2
             with np.errstate(over="ignore", invalid="ignore"):  # which `closed_form` finds out
                 squared = [
                     squared_distances(_features(policy, one, everything), query.query, metric)
@@ -79,7 +79,7 @@ class GuidedPolicy(EditedPolicy):
 
 def _features(policy: ClosedFormPolicy, near: Neighbourhood, like: ClosedFormPolicy) -> np.ndarray:
     """The features (k, D_z) of a policy's neighbours, in the units of another."""
-    own, other = policy._store, like._store
+    own, other = policy.store, like.store
     features = own.index.rows()[near.rows]
     if all(np.array_equal(getattr(own, name), getattr(other, name)) for name in ("feature_scale", "feature_offset")):
         return features  # to the last bit

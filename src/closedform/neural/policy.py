@@ -135,7 +135,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
 
     def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
         """Plans one chunk for one observation (D_o,) or window (N_o, D_o)."""
-        windows = self._windows(real_array(observation, "an observation")[None])
+        windows = self.windows(real_array(observation, "an observation")[None])
         return self.plan_together(list(windows), [generator(seed)], [None])[0]
 
     @property
@@ -175,7 +175,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
             raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
         if n_samples < 1:
             raise ConfigError(f"n_samples: expected a whole number of at least 1, found {n_samples!r}")
-        windows = self._windows(observations)
+        windows = self.windows(observations)
         return windows, Streams(generator(seed).spawn(len(windows)))
 
     def distance(self, window: np.ndarray) -> float:

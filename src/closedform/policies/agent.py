@@ -30,18 +30,19 @@ class Agent:
     Attributes:
         last_plan: the plan whose actions are being executed.
         memory: what the policy remembers of the episode.
+        rng: its random numbers.
     """
 
     def __init__(self, policy: Policy[Any], seed: Seed = None):
         self.policy = policy
-        self._rng = generator(seed)
+        self.rng = generator(seed)
         policy.warm_up()
         self.reset()
 
     def reset(self, seed: Seed = None) -> None:
         """Begins a new episode; without a seed the random numbers go on from where they are, as in gymnasium."""
         if seed is not None:
-            self._rng = generator(seed)
+            self.rng = generator(seed)
         self._history: deque[np.ndarray] = deque(maxlen=self.policy.config.n_obs_steps)
         self._queue: deque[np.ndarray] = deque()
         self.memory = self.policy.start_memory()
@@ -62,24 +63,27 @@ class Agent:
         if self.plans_next:
             self.plan(observation)
         else:
-            self._observe(observation)
-        return self._next_action()
+            self.observe(observation)
+        return self.next_action()
 
     def plan(self, observation: Any) -> Plan:
         """Plans now; the next `n_execute` calls of `act` execute it."""
-        self._observe(observation)
-        plan = self.policy.plan_remembering(self.window, self._rng, self.memory)
-        self._follow(plan)
+        self.observe(observation)
+        plan = self.policy.plan_remembering(self.window, self.rng, self.memory)
+        self.follow(plan)
         return plan
 
-    def _follow(self, plan: Plan) -> None:
+    def follow(self, plan: Plan) -> None:
+        """Executes a plan from its first action on."""
         self._queue = deque(plan.actions[: self.policy.config.n_execute])
         self.last_plan = plan
 
-    def _next_action(self) -> np.ndarray:
+    def next_action(self) -> np.ndarray:
+        """The next action of the plan that is being executed."""
         return self._queue.popleft().copy()
 
-    def _observe(self, observation: Any) -> None:
+    def observe(self, observation: Any) -> None:
+        """Takes note of the newest observation (D_o,)."""
         observation = real_array(observation, "an observation")
         if observation.ndim != 1:
             raise DataError(f"expected one observation, (D_o,), found shape {observation.shape}")
@@ -93,14 +97,14 @@ class Agent:
 def act_together(agents: Sequence[Agent], observations: Sequence[Any]) -> list[np.ndarray]:
     """`act` of several agents of one policy; those that have to plan do so at once."""
     for agent, observation in zip(agents, observations, strict=True):
-        agent._observe(observation)
+        agent.observe(observation)
     planning = [agent for agent in agents if agent.plans_next]
     if planning:
         plans = planning[0].policy.plan_together(
             [agent.window for agent in planning],
-            [agent._rng for agent in planning],
+            [agent.rng for agent in planning],
             [agent.memory for agent in planning],
         )
         for agent, plan in zip(planning, plans, strict=True):
-            agent._follow(plan)
-    return [agent._next_action() for agent in agents]
+            agent.follow(plan)
+    return [agent.next_action() for agent in agents]

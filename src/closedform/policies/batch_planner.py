@@ -62,16 +62,17 @@ class BatchPlanner:
             raise ConfigError(
                 "device: expected triton beside torch for planning on 'cuda', found none; pip install triton"
             )
-        self.policy, self._host = policy, policy._store
-        self._store, self._centre = _on_device(policy, self._host, self._tensor)
-        self._steps = self._tensor(policy._steps)
-        if self._store.normalized is not None:
-            bounds = self._store.normalized.aminmax(dim=0)
+        self.policy, self.store = policy, policy.store
+        self.device_store, self._centre = _on_device(policy, self.store, self.tensor)
+        self._steps = self.tensor(policy.steps)
+        if self.device_store.normalized is not None:
+            bounds = self.device_store.normalized.aminmax(dim=0)
             self._range = [bound.repeat(policy.config.n_action_steps)[None] for bound in bounds]
         self._lock = threading.Lock()
         self._graphs: dict[tuple[str, int, int], Callable[..., Any]] = {}
 
-    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+    def tensor(self, array: np.ndarray) -> torch.Tensor:
+        """An array on the device, in float32."""
         import torch
 
         return torch.as_tensor(np.ascontiguousarray(array), dtype=torch.float32).to(self.device)
@@ -80,11 +81,11 @@ class BatchPlanner:
         """Samples chunks (B, n_samples, N_a, D_a), as `ClosedFormPolicy.sample`; the numbers drawn are others."""
         import torch
 
-        windows = self.policy._sampling_windows(observations, n_samples)
-        DemonstrationPolicy._check_size(self.policy, self._host, len(windows), int(n_samples))  # it draws in parts
+        windows = self.policy.sampling_windows(observations, n_samples)
+        DemonstrationPolicy.check_size(self.policy, self.store, len(windows), int(n_samples))  # it draws in parts
         queries = self.queries(windows)
         rng = torch.Generator(self.device).manual_seed(int(generator(seed).integers(2**63)))
-        at_once = min(DISTANCES_AT_ONCE // len(self._host), SAMPLES_AT_ONCE // int(n_samples))
+        at_once = min(DISTANCES_AT_ONCE // len(self.store), SAMPLES_AT_ONCE // int(n_samples))
         if self.device.type != "cuda":
             at_once = min(at_once, self._unfused_at_once(int(n_samples)))
         parts = [self.chunks(some, int(n_samples), rng) for some in queries.split(max(1, at_once))]
@@ -93,11 +94,11 @@ class BatchPlanner:
         )
         none = np.empty((len(chunks), 0), np.int64)
         made = Generated(chunks.astype(np.float64), carries, distances, none, none[..., None], none, none, mixed=mixed)
-        return self.policy._to_robot(self._host, windows, refuse_unsound(made))
+        return self.policy.to_robot(self.store, windows, refuse_unsound(made))
 
     def queries(self, windows: np.ndarray) -> torch.Tensor:
         """Features of observation windows, as the device has those of the demonstrations."""
-        return self._tensor(_padded(self._host.features_of(windows) - self._centre))
+        return self.tensor(_padded(self.store.features_of(windows) - self._centre))
 
     def chunks(
         self, queries: torch.Tensor, n_samples: int, rng: torch.Generator
@@ -142,7 +143,7 @@ class BatchPlanner:
             attempts = chunks[plans, which][:, None]
             found, made, *left_over = self._replay(plan, queries[plans], numbers.of(plans, which), attempts)
             chunks[some[:, 0], some[:, 1]] = made[: len(some), 0]
-            if self._store.normalized is None:
+            if self.device_store.normalized is None:
                 near.low[some[:, 0]], near.high[some[:, 0]] = found.low[: len(some)], found.high[: len(some)]
             left += [some[each[: len(some), 0] > 0] for each in left_over]
         return torch.cat(left)
@@ -182,7 +183,7 @@ class BatchPlanner:
         """Random numbers for some plans."""
         import torch
 
-        config, size = self.policy.config, self.policy._chunk_size(self._host)
+        config, size = self.policy.config, self.policy.chunk_size(self.store)
 
         def normal(*shape: int) -> torch.Tensor:
             return torch.randn(shape, generator=rng, device=self.device)
@@ -199,7 +200,7 @@ class BatchPlanner:
 
     @property
     def _k(self) -> int:
-        return self.policy._n_neighbors(self._host)
+        return self.policy.n_neighbors(self.store)
 
     def neighbours(self, queries: torch.Tensor, *, everything: bool = False) -> Neighbours:
         """The neighbours with most weight of each of the queries (B, D_z); as many as the fused kernel sees, or all."""
@@ -207,7 +208,7 @@ class BatchPlanner:
 
         from closedform.kernels import torch_plan
 
-        store = self._store
+        store = self.device_store
         rows = torch_plan.nearest_rows(store, queries, self._k)
         squared = torch_plan.squared_distances(store, queries, rows)
         carries = torch_plan.choose_transfer(store, rows, squared)
@@ -239,7 +240,7 @@ class BatchPlanner:
 
         chunks = self.gathered(near, numbers.noise.shape[2])
         drawn = numbers.perturbations, numbers.noise, numbers.fresh
-        return diffuse_all(chunks, near.log_weights, *drawn, self.policy._steps)
+        return diffuse_all(chunks, near.log_weights, *drawn, self.policy.steps)
 
     def _diffuse_fused(
         self, near: Neighbours, numbers: Numbers, tiles: tuple[tuple[int, int, bool], ...] | None = None
@@ -254,7 +255,7 @@ class BatchPlanner:
             numbers.noise,
             numbers.fresh,
             steps_with_drift(self._steps),
-            self.policy._cut(self._k),
+            self.policy.cut(self._k),
             tiles or TILES,
         )
 
@@ -311,12 +312,12 @@ class Numbers:
     @classmethod
     def like_the_reference(cls, planner: BatchPlanner, n_plans: int, rng: np.random.Generator) -> Numbers:
         """Those that the reference draws for plans of one sample each, where its sampler draws none."""
-        policy, store = planner.policy, planner._host
+        policy, store = planner.policy, planner.store
         pairs = [
-            (rng.standard_normal((1, policy._chunk_size(store))), policy._perturbations(rng, store))
+            (rng.standard_normal((1, policy.chunk_size(store))), policy.perturbations(rng, store))
             for _ in range(n_plans)
         ]
-        noise, perturbations = (planner._tensor(np.array(part)) for part in zip(*pairs, strict=True))
+        noise, perturbations = (planner.tensor(np.array(part)) for part in zip(*pairs, strict=True))
         return cls(noise, perturbations, None)
 
     def of(self, plans: torch.Tensor, samples: torch.Tensor) -> Numbers:
@@ -386,7 +387,7 @@ def _on_device(
 
     transfers = any(frame.body >= 0 for frame in spec.selected_frames) or any(hand.holds for hand in spec.hands)
     scaled = (actions - store.scaling.offset[0]) * store.scaling.scale[0]
-    metric = store.metric_record(policy.config.metric, 1 / (2 * policy._bandwidth(centre) ** 2))
+    metric = store.metric_record(policy.config.metric, 1 / (2 * policy.h(store) ** 2))
     return DeviceStore(
         rows=Rows(
             columns=centred.T,

@@ -53,12 +53,12 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         config, store, cautions = self.config, self._store, super()._cautions()
         if config.deadline is None:
             return cautions
-        k, n_frames = self._n_neighbors(store), len(store.spec.selected_frames)
+        k, n_frames = self.n_neighbors(store), len(store.spec.selected_frames)
         seconds = seconds_not_cut(
             n_searched=k if isinstance(store, LargeStore) else len(store),
             n_features=len(store.feature_scale),
             n_neighbors=k,
-            chunk_size=self._chunk_size(store),
+            chunk_size=self.chunk_size(store),
             n_tried=n_frames * N_VOTERS if n_frames > 1 else 0,
             n_perturbations=config.n_perturbations,
             compiled=kernels.enabled(),
@@ -92,9 +92,9 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             penalty: that of `plan_with_store`.
         """
         store = self._store
-        windows = self._windows(real_array(observation, "an observation")[None])
+        windows = self.windows(real_array(observation, "an observation")[None])
         with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
-            near = self._neighbourhood(store, store.features_of(windows)[0])
+            near = self.neighborhood(store, store.features_of(windows)[0])
         if frame is not None:
             names = [f.name for f in store.spec.selected_frames]
             if frame not in names:
@@ -102,7 +102,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             carry = np.array([(names.index(frame), -1)] * len(store.spec.hands))
         if carry is not None:
             near = replace(near, carry=carry)
-        perturbations = self._perturbations(generator(seed), store)
+        perturbations = self.perturbations(generator(seed), store)
         return self._denoiser(store, near, Penalty.none() if penalty is None else penalty(store), perturbations)
 
     def _generate(
@@ -139,12 +139,12 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     ) -> Generated:
         """One observation after the other through `diffusion/`."""
         sampler, process, clock = SAMPLERS[self.config.sampler], self.config.make_process(), self._deadline.clock
-        k, size, n_steps = self._n_neighbors(store), self._chunk_size(store), self.config.n_diffusion_steps
+        k, size, n_steps = self.n_neighbors(store), self.chunk_size(store), self.config.n_diffusion_steps
         made = _empty(len(queries), n_samples, size, k, len(store.spec.hands))
         for b, query in enumerate(queries):
-            near = self._neighbourhood(store, query)
+            near = self.neighborhood(store, query)
             noise = rng.standard_normal((n_samples, size))
-            denoiser = self._denoiser(store, near, penalty, self._perturbations(rng, store), b)
+            denoiser = self._denoiser(store, near, penalty, self.perturbations(rng, store), b)
             last: list[Step] = []
             extra = {"rng": rng} if sampler is ddpm else {}
 
@@ -178,23 +178,23 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         """All observations through the fused kernel, on all cores if there are many."""
         from closedform.kernels.plan import plan_batch
 
-        config, size = self.config, self._chunk_size(store)
-        k = self._n_neighbors(store)
+        config, size = self.config, self.chunk_size(store)
+        k = self.n_neighbors(store)
         made = _empty(len(queries), n_samples, size, k if explain else 0, len(store.spec.hands))
-        steps = self._steps
+        steps = self.steps
         n_fresh = len(steps) - 1 if config.sampler == "ddpm" else 0  # the last step adds none
         noise = np.empty((len(queries), n_samples, size))
         perturbations = np.empty((len(queries), config.n_perturbations if config.tau else 1, size))
         fresh = np.zeros((len(queries), n_fresh + 1 if n_fresh else 0, n_samples, size))
         for b in range(len(queries)):
             rng.standard_normal(out=noise[b])
-            perturbations[b] = self._perturbations(rng, store)
+            perturbations[b] = self.perturbations(rng, store)
             if n_fresh:
                 rng.standard_normal(out=fresh[b, :n_fresh])
 
-        metric = store.metric_record(config.metric, 1 / (2 * self._bandwidth(queries) ** 2))
+        metric = store.metric_record(config.metric, 1 / (2 * self.h(store) ** 2))
         goal = GoalTerm(config.goal_weight, *store.goal)
-        sampling = Sampling(steps, self._cut(k), stop_at)
+        sampling = Sampling(steps, self.cut(k), stop_at)
 
         def run(part: slice, rows: Rows, found: np.ndarray, penalty: Penalty) -> None:
             draws = Draws(noise[part], perturbations[part], fresh[part])
@@ -240,18 +240,18 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 list(pool.map(lambda job: job(), jobs))
         return made
 
-    def _check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
+    def check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
         """Refuses to plan where that would take more memory than there is.
 
         Counted are the random numbers of all plans, and of one plan the neighbours' chunks and logits; the reference
         weighs all samples of a plan at once.
         """
-        config, size = self.config, self._chunk_size(store)
+        config, size = self.config, self.chunk_size(store)
         n_perturbations = config.n_perturbations if config.tau else 1
         n_steps = config.n_diffusion_steps if config.sampler == "ddpm" else 0
         drawn = n_plans * (n_samples * (2 + n_steps) + n_perturbations) * size
         at_once = 1 if kernels.enabled() else n_samples
-        weighed = self._n_neighbors(store) * (2 * size + 3 * at_once * n_perturbations)
+        weighed = self.n_neighbors(store) * (2 * size + 3 * at_once * n_perturbations)
         self._refuse_larger(drawn + weighed, n_plans, n_samples)
 
     def batch_planner(self, device: str = "cuda") -> BatchPlanner:
@@ -260,27 +260,28 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
 
         return BatchPlanner(self, device)
 
-    def _cut(self, k: int) -> float:
+    def cut(self, k: int) -> float:
         """Nats below the largest of k terms at which they are dropped."""
         dropped = self.config.pruning_error * HEADROOM
         return math.log(k / dropped) if dropped else math.inf
 
     @cached_property
-    def _steps(self) -> np.ndarray:
+    def steps(self) -> np.ndarray:
         """(S, 5), the sampler's steps as the kernel reads them: gain, noise, keep, jump, spread."""
         process = self.config.make_process()
         steps = step_weights(SAMPLERS[self.config.sampler], process, self.config.n_diffusion_steps)
         return np.array([(process.gain(s.time), process.noise(s.time), s.keep, s.jump, s.spread) for s in steps])
 
-    def _neighbourhood(self, store: Store, query: np.ndarray) -> Neighbourhood:
-        return find_neighbourhood(store, query, self._n_neighbors(store), self.config.metric)
+    def neighborhood(self, store: Store, query: np.ndarray) -> Neighbourhood:
+        """The demonstrations near a query (D_z,)."""
+        return find_neighbourhood(store, query, self.n_neighbors(store), self.config.metric)
 
     def _denoiser(
         self, store: Store, near: Neighbourhood, penalty: Penalty, perturbations: np.ndarray, number: int = 0
     ) -> ClosedForm:
         """For the observation of that number."""
         squared = near.penalised(store, penalty, self.config.goal_weight)
-        log_weights = near.log_weights(squared, 2 * self._bandwidth(store.feature_scale) ** 2)
+        log_weights = near.log_weights(squared, 2 * self.h(store) ** 2)
         if log_weights is None:
             raise unmeasured(number)
         return ClosedForm(
@@ -290,15 +291,15 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             perturbations=perturbations,
         )
 
-    def _bandwidth(self, features: np.ndarray) -> float:
-        """h, for features of that width."""
-        return self.config.bandwidth / math.sqrt(features.shape[-1])
+    def h(self, store: Store) -> float:
+        """The observation kernel's bandwidth, in units of the metric."""
+        return self.config.bandwidth / math.sqrt(len(store.feature_scale))
 
-    def _perturbations(self, rng: np.random.Generator, store: Store) -> np.ndarray:
+    def perturbations(self, rng: np.random.Generator, store: Store) -> np.ndarray:
         """(M, N_a * D) draws of N(0, tau^2 I), the same for all steps and samples; one zero without smoothing."""
         if not self.config.tau:
-            return np.zeros((1, self._chunk_size(store)))
-        return self.config.tau * rng.standard_normal((self.config.n_perturbations, self._chunk_size(store)))
+            return np.zeros((1, self.chunk_size(store)))
+        return self.config.tau * rng.standard_normal((self.config.n_perturbations, self.chunk_size(store)))
 
 
 class _OutOfTimeError(Exception):

@@ -75,18 +75,19 @@ class DemonstrationPolicy(Policy[ConfigT]):
             len(demos),
             demos.observation_layout,
             demos.action_layout,
-            self._make_config(preset, config, feature_map, parameters),
+            self.make_config(preset, config, feature_map, parameters),
             feature_map,
         )
 
     @classmethod
-    def _make_config(
+    def make_config(
         cls,
         preset: str,
         config: PolicyConfig | None,
         feature_map: Callable[[Any], Any] | None,
         parameters: dict[str, Any],
     ) -> Any:
+        """The configuration that the arguments of a policy make; those that contradict each other are refused."""
         if isinstance(feature_map, str) or not (feature_map is None or callable(feature_map)):
             raise ConfigError(f"feature_map: expected a function, found {feature_map!r}; features= takes a name")
         if config is None:
@@ -132,9 +133,9 @@ class DemonstrationPolicy(Policy[ConfigT]):
         )
         self._lock = threading.Lock()
         self._deadline = Deadline(getattr(config, "deadline", None))
-        self._next_id = next_id
+        self.next_episode_id = next_id
         self._store = make_store(spec)
-        self._check_size(self._store, 1, 1)
+        self.check_size(self._store, 1, 1)
         for caution in self._cautions():
             warnings.warn(caution, ClosedFormWarning, stacklevel=3)
 
@@ -143,6 +144,11 @@ class DemonstrationPolicy(Policy[ConfigT]):
         asked, found = self.config.n_neighbors, len(self._store)
         few = asked is not None and asked > found
         return [f"n_neighbors is {asked}, but there are only {found} windows: using all"] if few else []
+
+    @property
+    def store(self) -> Store:
+        """What plans read now: an immutable value, which `add` and `remove` replace."""
+        return self._store
 
     @property
     def observation_layout(self) -> Layout:
@@ -185,14 +191,14 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def add(self, episode: Episode | tuple[Any, Any]) -> int:
         """Adds an episode and returns its id; the next plan sees it."""
         with self._lock, gently():
-            episode = as_episode(episode, self._next_id)
+            episode = as_episode(episode, self.next_episode_id)
             breathe()
-            check_episode(episode, self._next_id, self.observation_layout, self.action_layout)
-            store = self._store.add(episode, self._next_id)
+            check_episode(episode, self.next_episode_id, self.observation_layout, self.action_layout)
+            store = self._store.add(episode, self.next_episode_id)
             store.prepare(self.config.metric)
             self._store = store
-            self._next_id += 1
-            return self._next_id - 1
+            self.next_episode_id += 1
+            return self.next_episode_id - 1
 
     def remove(self, episode_id: int) -> None:
         """Removes an episode; plans are then as if it had never been there."""
@@ -253,15 +259,15 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """`plan`, together with the store it was made from; the penalty is a function of that store."""
         began = self._deadline.clock()
         store = self._store
-        windows = self._windows(real_array(observation, "an observation")[None])
+        windows = self.windows(real_array(observation, "an observation")[None])
         extra = Penalty.none() if penalty is None else penalty(store)
-        made = self._measured(store, windows, 1, generator(seed), extra, explain=True, began=began)
+        made = self.generate(store, windows, 1, generator(seed), extra, explain=True, began=began)
         weights = made.weights[0, 0]
         used = np.flatnonzero(weights > NEGLIGIBLE)
         used = used[np.argsort(-weights[used], kind="stable")]
         rows, weights = made.rows[0, used], weights[used]
         plan = Plan(
-            actions=self._to_robot(store, windows, made)[0, 0],
+            actions=self.to_robot(store, windows, made)[0, 0],
             frame=" / ".join(store.spec.selected_frames[frame].name for frame, _ in made.carries[0]),
             held=_names_of_held(store, made.carries[0]),
             carry=made.carries[0],
@@ -279,19 +285,19 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once, on all cores where that pays."""
         store = self._store
-        windows = self._sampling_windows(observations, n_samples)
-        self._check_size(store, len(windows), int(n_samples))
-        made = self._measured(store, windows, int(n_samples), generator(seed), Penalty.none(), explain=False)
-        return self._to_robot(store, windows, made)
+        windows = self.sampling_windows(observations, n_samples)
+        self.check_size(store, len(windows), int(n_samples))
+        made = self.generate(store, windows, int(n_samples), generator(seed), Penalty.none(), explain=False)
+        return self.to_robot(store, windows, made)
 
-    def _sampling_windows(self, observations: Any, n_samples: Any) -> np.ndarray:
+    def sampling_windows(self, observations: Any, n_samples: Any) -> np.ndarray:
         """The windows (B, N_o, D_o) to sample for, if that is what was given."""
         if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
             raise ConfigError(f"n_samples: expected a whole number of at least 1, found {shown(n_samples)}")
         observations = real_array(observations, "observations")
         if observations.ndim not in (2, 3) or not len(observations):
             raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
-        return self._windows(observations)
+        return self.windows(observations)
 
     @abstractmethod
     def _generate(
@@ -317,16 +323,16 @@ class DemonstrationPolicy(Policy[ConfigT]):
             began: when the plan began, if it is subject to the deadline.
         """
 
-    def _measured(self, *arguments: Any, **options: Any) -> Generated:
+    def generate(self, *arguments: Any, **options: Any) -> Generated:
         """`_generate`, refusing observations that cannot be compared with demonstrations, and chunks unlike theirs."""
         with np.errstate(over="ignore", invalid="ignore"):  # which shows as a distance that is not finite
             made = self._generate(*arguments, **options)
         return refuse_unsound(made)
 
-    def _check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
+    def check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
         """Refuses to plan where that would take more memory than there is."""
-        n_chunks = n_plans * n_samples + 2 * self._n_neighbors(store)
-        self._refuse_larger(n_chunks * self._chunk_size(store), n_plans, n_samples)
+        n_chunks = n_plans * n_samples + 2 * self.n_neighbors(store)
+        self._refuse_larger(n_chunks * self.chunk_size(store), n_plans, n_samples)
 
     def _refuse_larger(self, n_numbers: int, n_plans: int, n_samples: int) -> None:
         what = (
@@ -335,13 +341,15 @@ class DemonstrationPolicy(Policy[ConfigT]):
         )
         check_size(n_numbers, what, "lower one of these, or n_neighbors, n_perturbations or n_diffusion_steps")
 
-    def _chunk_size(self, store: Store) -> int:
+    def chunk_size(self, store: Store) -> int:
+        """How many numbers an encoded chunk has."""
         return self.config.n_action_steps * store.spec.encoding.width
 
-    def _n_neighbors(self, store: Store) -> int:
+    def n_neighbors(self, store: Store) -> int:
+        """k, of a store that may have fewer windows than were asked for."""
         return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(store))
 
-    def _to_robot(self, store: Store, windows: np.ndarray, made: Generated) -> np.ndarray:
+    def to_robot(self, store: Store, windows: np.ndarray, made: Generated) -> np.ndarray:
         """Brings normalised chunks into the robot's units. -> (B, n, N_a, D_a)."""
         spec = store.spec
         size, n_samples, _ = made.chunks.shape

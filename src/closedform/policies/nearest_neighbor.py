@@ -38,7 +38,7 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
         began: float | None = None,
     ) -> Generated:
         chunks, carries, distances, rows, weights, mixed = [], [], [], [], [], []
-        k = self._n_neighbors(store)
+        k = self.n_neighbors(store)
         for b, query in enumerate(store.features_of(windows)):
             near = find_neighbourhood(store, query, k, self.config.metric)
             squared = near.penalised(store, penalty, self.config.goal_weight)

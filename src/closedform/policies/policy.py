@@ -141,7 +141,7 @@ class Policy(ABC, Generic[ConfigT]):
         check_rotations(observations.reshape(-1, layout.width), layout, "observations")
         return observations
 
-    def _windows(self, observations: np.ndarray) -> np.ndarray:
+    def windows(self, observations: np.ndarray) -> np.ndarray:
         """Checks observations (B, D_o) or windows (B, N_o, D_o) and returns windows."""
         n_obs_steps = self.config.n_obs_steps
         if observations.ndim == 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ from closedform.retrieval.store import Store
 from closedform.snapshot import Snapshot
 
 ARRAYS = ("observations", "actions", "lengths", "episode_ids")
+READERS = {  # of the other formats, by the functions that read them: they need torch, and layers above this one
+    NEURAL: "closedform.neural.policy:read_neural",
+    LEROBOT: "closedform.neural.lerobot:read_lerobot",
+    EDITED: "closedform.editing.edited_policy:read_edited",
+}
 MAX_ENTRIES = 3000  # of a layout
 CHECKED = "every byte is as it was saved"
 CHECKED_NUMBERS = "all numbers are as they were saved; its parameters were saved by an older version without a checksum"
@@ -62,7 +68,7 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
 
 def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     """Writes the files of a policy into an empty folder."""
-    store = policy._store
+    store = policy.store
     large = store if isinstance(store, LargeStore) else None
     lengths = np.array([len(episode) for episode in store.episodes])
     arrays = {
@@ -80,7 +86,7 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
         "action_layout": policy.action_layout.to_json(),
         "n_episodes": len(lengths),
         "n_steps": int(lengths.sum()),
-        "next_episode_id": policy._next_id,
+        "next_episode_id": policy.next_episode_id,
         "crc32": crc32(arrays.values()),
     }
     if large is None and len(store) > EXACT_UP_TO:  # it goes on as it is, and plans the same bits
@@ -102,19 +108,10 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
 
     def read(snapshot: Snapshot) -> Policy[Any]:
         content = read_content(snapshot)
-        if content["format"] == NEURAL:
-            from closedform.neural.policy import read_neural
-
-            return read_neural(snapshot, content)
-        if content["format"] == LEROBOT:
-            from closedform.neural.lerobot import read_lerobot
-
-            return read_lerobot(snapshot, content)
-        if content["format"] == EDITED:
-            from closedform.editing.edited_policy import read_edited
-
-            return read_edited(snapshot, content)
-        return read_policy(snapshot, content, feature_map)
+        if content["format"] == FORMAT:
+            return read_policy(snapshot, content, feature_map)
+        module, function = READERS[content["format"]].split(":")
+        return getattr(import_module(module), function)(snapshot, content)
 
     return read_folder(folder, read)
 
@@ -135,7 +132,7 @@ def read_policy(
             if feature_map is None:
                 raise ConfigError("the policy was saved with a custom feature map: pass it again as feature_map")
             del saved_parameters["features"]
-        parameters = policy_class._make_config("default", None, feature_map, saved_parameters)
+        parameters = policy_class.make_config("default", None, feature_map, saved_parameters)
     except ConfigError as error:
         raise LoadError(f"{folder / 'config.json'}: {error}") from error
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:

@@ -92,7 +92,7 @@ class LargeStore(Store):
         offset, scale = spec.feature_map.scaling(summary.feature_statistics)
         store = cls.assemble(spec, windows, views, episode_ids, summary, offset, scale, np.ones(len(scale)))
         check_binary(store)
-        store = store._with_weights(progress)
+        store = store.with_relevance(progress)
         index = FaissIndex.build(
             store.index.rows(),
             spec.recall,
@@ -145,7 +145,8 @@ class LargeStore(Store):
             summary=summary,
         )
 
-    def _with_weights(self, progress: Progress) -> LargeStore:
+    def with_relevance(self, progress: Progress) -> LargeStore:
+        """The store with entries of observations weighed by how well they predict."""
         if not self.spec.relevance:
             return self
         progress("judging what matters", 0.0)
