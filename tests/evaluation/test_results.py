@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -127,7 +129,108 @@ def places(value, path=()):
         yield from places(value[key], (*path, key))
 
 
-RESULTS = json.loads(json.dumps({**made([1, 0.5, 0.5, 0]).to_json(), "machine": {"cores": 2}, "n_together": 2}))
+def whole():
+    """Results with every field there is."""
+    results = made([1, 0.5, 0.5, 0])
+    described = replace(results.episodes[1], neural_shares=(0.25, 1.0), extra={"turns": [[3, 0.5, 30]]})
+    episodes = (results.episodes[0], described, *results.episodes[2:])
+    return replace(results, episodes=episodes, origin=Origin(machine={"cores": 2}, n_together=2))
+
+
+RESULTS = json.loads(json.dumps(whole().to_json()))
+NUMBERS = st.floats(-1e100, 1e100)
+DISTANCES = NUMBERS | st.just(float("inf"))
+WHOLE = st.integers(-(2**53), 2**53)
+WORDS = st.text(max_size=5)
+JSON = st.dictionaries(WORDS, st.none() | st.booleans() | WHOLE | NUMBERS | WORDS | st.lists(NUMBERS), max_size=3)
+
+
+def tuples(values):
+    return st.lists(values, min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def drawn_results(draw):
+    """Results with anything that an evaluation could find."""
+    first, n = draw(st.integers(0, 2**32 - 4)), draw(st.integers(1, 4))
+    seeds = draw(st.lists(st.integers(first, first + n - 1), min_size=1, max_size=n, unique=True))
+    episodes = [
+        EpisodeResult(
+            seed=seed,
+            score=draw(NUMBERS | WHOLE),
+            success=draw(st.booleans()),
+            steps=draw(st.integers(1, 2**53)),
+            most_repeated=draw(st.integers(0, 2**53)),
+            loop=draw(st.booleans()),
+            demonstrations=draw(st.just(()) | tuples(st.tuples(WHOLE, NUMBERS))),
+            distances=draw(tuples(DISTANCES)),
+            latency_ms=draw(tuples(NUMBERS)),
+            neural_shares=draw(st.none() | tuples(NUMBERS)),
+            extra={f"my {key}": value for key, value in draw(JSON).items()},
+        )
+        for seed in seeds
+    ]
+    demos, policy = {**draw(JSON), "name": draw(st.none() | WORDS)}, {"name": draw(WORDS), "class": draw(WORDS)}
+    subject = Subject(draw(st.text(min_size=1, max_size=5)), demos, policy, draw(JSON), first, n)
+    origin = Origin(
+        command=draw(WORDS),
+        commit=draw(st.none() | WORDS),
+        date=draw(WORDS),
+        versions=draw(JSON),
+        machine=draw(JSON),
+        n_together=draw(st.integers(1, 2**53)),
+    )
+    return replace(
+        EvaluationResult.of(subject, episodes, origin), extra={f"my {key}": value for key, value in draw(JSON).items()}
+    )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(results=drawn_results())
+def test_every_field_survives_a_file(tmp_path, results):
+    results.save(tmp_path / "r.json")
+    read = EvaluationResult.load(tmp_path / "r.json")
+    assert read == results
+    read.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "r.json").read_bytes()
+
+
+def test_a_file_has_the_order_and_the_lines_that_it_always_had(tmp_path):
+    whole().save(tmp_path / "r.json")
+    lines = (tmp_path / "r.json").read_text().splitlines()
+    assert lines[:3] == ["{", '  "format": "closedform-results",', '  "format_version": 1,']
+    assert lines[-3:] == [f"    {json.dumps(RESULTS['episodes'][-1])}", "  ]", "}"]
+    names = "env demos policy parameters seed n_episodes complete score success steps latency_ms"
+    names += " command commit date versions machine n_together episodes"
+    assert list(RESULTS) == ["format", "format_version", *names.split()]
+    row = "seed score success steps most_repeated loop demonstrations distances latency_ms neural_shares turns"
+    assert list(RESULTS["episodes"][1]) == row.split() and list(RESULTS["episodes"][0]) == row.split()[:-2]
+
+
+def test_a_description_cannot_replace_what_was_measured():
+    with pytest.raises(DataError, match="under names of its own, found 'score'"):
+        replace(whole().episodes[0], extra={"score": 1.0})
+    with pytest.raises(DataError, match="under names of their own, found 'episodes'"):
+        replace(whole(), extra={"episodes": []})
+
+
+@pytest.mark.parametrize("row", [None, [], 3, {}, {**RESULTS["episodes"][0], "neural_shares": "all"}])
+def test_a_row_that_is_none_is_refused(row):
+    with pytest.raises(LoadError, match="an episode: expected"):
+        EpisodeResult.from_json(row)
+
+
+def test_public_names_are_light_and_those_of_their_modules():
+    code = """
+import sys, closedform
+print("closedform.evaluation" in sys.modules)
+import closedform.evaluation.evaluate
+from closedform.evaluation import EpisodeResult, EvaluationResult, evaluate
+print(evaluate is sys.modules["closedform.evaluation.evaluate"].evaluate)
+print([m for m in "numba torch h5py matplotlib zarr faiss gymnasium tyro scipy".split() if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == ["False", "True", "[]", ""]
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
