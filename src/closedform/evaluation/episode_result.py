@@ -54,7 +54,7 @@ class EpisodeResult:
             where, prefix: the file and the place in it, for messages.
         """
         if not isinstance(row, dict):
-            refuse(where, f"{prefix or 'it '}to be an object", short(row))
+            refuse(where, "an object", short(row))
         check_row(row, where, prefix)
         shares = row.get("neural_shares")
         return cls(
