@@ -30,13 +30,12 @@ def main() -> None:
     policy = ClosedFormPolicy(demos)
     print(f"{demos} -> {policy} in {1e3 * (time.perf_counter() - start):.0f} ms, without training")
 
-    study = Study.make("pusht", "pusht-embedded", "default", n_episodes=arguments.episodes)
+    study = Study.of_policy("pusht", policy, "default", "pusht-embedded", n_episodes=arguments.episodes)
     results = study.run(name="Push-T")
-    score, success, latency = results["score"], results["success"], results["latency_ms"]
-    print(f"{len(results['episodes'])} episodes, start states that the demonstrations do not have:")
-    print(f"  score    {score['mean']:.3f}  [{score['ci95'][0]:.3f}, {score['ci95'][1]:.3f}]")
-    print(f"  success  {success['mean']:.3f}  [{success['ci95'][0]:.3f}, {success['ci95'][1]:.3f}]")
-    print(f"  a plan   {latency['p50']:.2f} ms (p50), {latency['p99']:.2f} ms (p99)")
+    print(f"{len(results.episodes)} episodes, start states that the demonstrations do not have:")
+    for name, value in (("score", results.score), ("success", results.success)):
+        print(f"  {name:8} {value.mean:.3f}  [{value.low:.3f}, {value.high:.3f}]")
+    print(f"  a plan   {results.latency_p50_ms:.2f} ms (p50), {results.latency_p99_ms:.2f} ms (p99)")
 
     page = arguments.output / "report.html"
     print("filming the worst, the median and the best episode ...")

@@ -17,7 +17,6 @@ import numpy as np
 from closedform import ClosedFormPolicy, save_demos
 from closedform.cli import COMMANDS, main
 from closedform.errors import ConfigError
-from closedform.evaluation.results import write_results
 from fuzz.results import make_results
 from fuzz.worker import WrongResultError
 from fuzz.worlds import make_demos
@@ -67,7 +66,7 @@ class CommandLines:
         np.savez(folder / "demos.npz", **everything, episode_ends=[12, 24, 36])  # pyright: ignore[reportArgumentType]
         ClosedFormPolicy(demos, n_action_steps=4).save(folder / "policy")
         for name in ("a.json", "b.json"):
-            write_results(make_results(name), folder / name)
+            make_results(name).save(folder / name)
         (folder / "text").write_text("text\n")
         forbid_long_work()
         run_command(["inspect", str(folder / "demos"), "--output", str(folder / "warm_up")], folder, "80")

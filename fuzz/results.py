@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from closedform.evaluation.results import summarise, write_results
+from closedform.evaluation.episode_result import EpisodeResult
+from closedform.evaluation.evaluation_result import EvaluationResult
+from closedform.evaluation.origin import Origin
+from closedform.evaluation.subject import Subject
 from fuzz import changes
 from fuzz.worker import WrongResultError
 
@@ -16,25 +19,42 @@ CANARY = "fuzz_canary"
 N_EPISODES = 4
 
 
-def make_results(name: str) -> dict[str, Any]:
+def make_results(name: str) -> EvaluationResult:
     """Results of an evaluation in an environment that is not installed."""
     rng = np.random.default_rng(len(name))
     rows = []
     for seed in range(N_EPISODES):
         scores = rng.uniform(0, 1, 4)
-        row: dict[str, Any] = {"seed": 100000 + seed, "score": float(scores[0]), "success": bool(scores[1] > 0.5)}
-        row |= {"steps": int(100 * scores[2]) + 1, "most_repeated": 1, "loop": False, "demonstrations": [[0, 0.5]]}
-        rows.append({**row, "distances": [0.5, float(scores[3])], "latency_ms": [1.0, 2.0]})
-    subject = {"env": "nothing", "demos": {"name": "demos", "episodes": 3, "steps": 36, "crc32": "0"}, "seed": 100000}
-    policy = {"policy": {"name": "default", "class": "ClosedFormPolicy"}, "parameters": {"tau": 0.07}}
-    origin: dict[str, Any] = {
-        "command": "closedform eval",
-        "commit": None,
-        "date": "2026-01-01T00:00:00",
-        "n_together": 1,
-    }
-    origin |= {"versions": {"closedform": "0.1.0"}, "machine": {"processor": "x", "cores": 2}}
-    return summarise({**subject, **policy, "n_episodes": N_EPISODES}, rows, origin)
+        rows.append(
+            EpisodeResult(
+                seed=100000 + seed,
+                score=float(scores[0]),
+                success=bool(scores[1] > 0.5),
+                steps=int(100 * scores[2]) + 1,
+                most_repeated=1,
+                loop=False,
+                demonstrations=((0, 0.5),),
+                distances=(0.5, float(scores[3])),
+                latency_ms=(1.0, 2.0),
+                neural_shares=(0.25, 1.0),
+                extra={"turns": [[3, 0.5, 30]]},
+            )
+        )
+    subject = Subject(
+        env="nothing",
+        demos={"name": "demos", "episodes": 3, "steps": 36, "crc32": "0"},
+        policy={"name": "default", "class": "ClosedFormPolicy"},
+        parameters={"tau": 0.07},
+        seed=100000,
+        n_episodes=N_EPISODES,
+    )
+    origin = Origin(
+        command="closedform eval",
+        date="2026-01-01T00:00:00",
+        versions={"closedform": "0.1.0"},
+        machine={"processor": "x", "cores": 2},
+    )
+    return EvaluationResult.of(subject, rows, origin)
 
 
 class Results:
@@ -46,7 +66,7 @@ class Results:
 
         self._folder = folder
         for name in ("a.json", "b.json"):
-            write_results(make_results(name), folder / name)
+            make_results(name).save(folder / name)
         forbid_long_work()
         (folder / "warm_up").mkdir()
         self.check({"command": ["report"], "changes": []}, folder / "warm_up")

@@ -9,8 +9,9 @@ import numpy as np
 from closedform.demos.load import load_demos
 from closedform.editing.augmented_policy import AugmentedPolicy
 from closedform.editing.edited_policy import demonstrations_for
+from closedform.evaluation.comparison import compare
+from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.pusht import PushT
-from closedform.evaluation.results import compare
 from closedform.evaluation.rollout import roll_out_together
 from closedform.evaluation.study import Study
 from closedform.figures import INK, QUIET, pyplot
@@ -51,7 +52,7 @@ def run(runner: Runner) -> None:
     runner.write_csv("study", [rows[key] for key in STUDIED])
     _draw_takeover(runner)
     _write_page(runner, results, rows)
-    runner.write_origin(demonstrations=results["right"]["demos"], seeds=f"100000 to {100000 + N_EPISODES - 1}")
+    runner.write_origin(demonstrations=results["right"].subject.demos, seeds=f"100000 to {100000 + N_EPISODES - 1}")
 
 
 def studies(device: str) -> dict[str, Study]:
@@ -114,7 +115,7 @@ def _draw_takeover(runner: Runner) -> None:
     runner.write_figure("takeover", figure)
 
 
-def _write_page(runner: Runner, results: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:
+def _write_page(runner: Runner, results: dict[str, EvaluationResult], rows: dict[str, dict[str, Any]]) -> None:
     better = max(("left", "right"), key=lambda key: rows[key]["score"])
     table = []
     for key, (label, paper) in REPORTED.items():

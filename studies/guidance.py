@@ -9,9 +9,10 @@ import numpy as np
 from closedform.demos.load import load_demos
 from closedform.editing.edited_policy import demonstrations_for
 from closedform.editing.guided_policy import GuidedPolicy
+from closedform.evaluation.comparison import compare
+from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.intervals import ratio_ci95
 from closedform.evaluation.pusht import PushT
-from closedform.evaluation.results import compare
 from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.study import Study
 from closedform.evaluation.turns import CENTRE, Turn, clockwise_steps, find_turns
@@ -44,7 +45,9 @@ def run(runner: Runner) -> None:
     _draw_study(runner, study, next(row for row in rows if row["key"] == "neural_study"))
     _draw_chunks(runner)
     _write_page(runner, results, {row["key"]: row for row in rows})
-    runner.write_origin(demonstrations=results["conditional"]["demos"], seeds=f"100000 to {100000 + N_EPISODES - 1}")
+    runner.write_origin(
+        demonstrations=results["conditional"].subject.demos, seeds=f"100000 to {100000 + N_EPISODES - 1}"
+    )
 
 
 def studies(device: str) -> dict[str, Study]:
@@ -78,9 +81,9 @@ def describe(rollout: Rollout) -> dict[str, Any]:
     return {"turns": [[turn.step, round(turn.angle, 4), turn.n_steps] for turn in find_turns(rollout.observations)]}
 
 
-def turns_of(results: dict[str, Any]) -> dict[str, Any]:
+def turns_of(results: EvaluationResult) -> dict[str, Any]:
     """How often the condition was met, over all turns that can be judged."""
-    episodes = [[turn for turn in (Turn(*t) for t in row["turns"]) if turn.n_steps] for row in results["episodes"]]
+    episodes = [[turn for turn in (Turn(*t) for t in row.extra["turns"]) if turn.n_steps] for row in results.episodes]
     judged = [[turn for turn in turns if turn.decided] for turns in episodes]
     met, n = np.array([sum(t.clockwise for t in turns) for turns in judged]), np.array([len(t) for t in judged])
     low, high = ratio_ci95(met, n)
@@ -161,7 +164,7 @@ def _undecided(neural: NeuralPolicy, n_samples: int = 16) -> np.ndarray:
     return moments[np.argmax(np.std(angles[..., -1] - angles[..., 0], axis=1))]
 
 
-def _write_page(runner: Runner, results: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:
+def _write_page(runner: Runner, results: dict[str, EvaluationResult], rows: dict[str, dict[str, Any]]) -> None:
     table = []
     for key, (label, paper) in REPORTED.items():
         row, difference = rows[key], compare(results["neural"], results[key])
@@ -191,7 +194,7 @@ def _write_page(runner: Runner, results: dict[str, Any], rows: dict[str, dict[st
             f"{w:g}",
             str(off),
             *(interval(rows[key], what) for what in ("score", "success", "met")),
-            str(results[key]["commit"]),
+            str(results[key].origin.commit),
         ]
         for key, (w, off) in _grid().items()
     ]

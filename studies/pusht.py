@@ -10,8 +10,9 @@ from tqdm import tqdm
 from closedform.analysis.explain import explain_rollout
 from closedform.analysis.familiarity import measure_familiarity
 from closedform.demos.load import load_demos
+from closedform.evaluation.comparison import compare
+from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.pusht import THRESHOLD, PushT
-from closedform.evaluation.results import compare
 from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.study import Study
 from closedform.evaluation.video import filmed
@@ -94,7 +95,7 @@ def run(runner: Runner) -> None:
         ("regularization", "n_perturbations"),
     ):
         _sweep(runner, names)
-    runner.write_origin(demonstrations=results["default"]["demos"], seeds=f"100000 to {100000 + N_EPISODES - 1}")
+    runner.write_origin(demonstrations=results["default"].subject.demos, seeds=f"100000 to {100000 + N_EPISODES - 1}")
 
 
 def _score_demonstrations(runner: Runner) -> tuple[float, float]:
@@ -108,7 +109,12 @@ def _score_demonstrations(runner: Runner) -> tuple[float, float]:
     return float(np.minimum(coverage / THRESHOLD, 1).mean()), float(np.mean(coverage > THRESHOLD))
 
 
-def _write_tables(runner: Runner, results: dict[str, Any], ablation: dict[str, Any], embedded: dict[str, Any]) -> None:
+def _write_tables(
+    runner: Runner,
+    results: dict[str, EvaluationResult],
+    ablation: dict[str, EvaluationResult],
+    embedded: EvaluationResult,
+) -> None:
     own_score, own_success = _score_demonstrations(runner)
     rows = [
         {"key": key, "policy": policy, "settings": " ".join(settings), "paper": paper, **figures_of(results[key])}
@@ -127,9 +133,9 @@ def _write_tables(runner: Runner, results: dict[str, Any], ablation: dict[str, A
     runner.write_csv(
         "benchmark_episodes",
         [
-            {"key": key, **{name: row[name] for name in ("seed", "score", "success", "steps", "loop")}}
+            {"key": key, **{name: getattr(row, name) for name in ("seed", "score", "success", "steps", "loop")}}
             for key, found in results.items()
-            for row in found["episodes"]
+            for row in found.episodes
         ],
     )
     runner.write_csv(
@@ -186,14 +192,13 @@ The data of each figure is in the CSV file of the same name. Sweeps change one p
     write_file(runner.output / "README.md", text)
 
 
-def _line(label: str, found: dict[str, Any], base: dict[str, Any]) -> list[str]:
-    score, success = found["score"], found["success"]
+def _line(label: str, found: EvaluationResult, base: EvaluationResult) -> list[str]:
     difference = compare(base, found)
     low, high = difference.score_ci95
     return [
         label,
-        f"{score['mean']:.3f} [{score['ci95'][0]:.3f}, {score['ci95'][1]:.3f}]",
-        f"{success['mean']:.3f} [{success['ci95'][0]:.3f}, {success['ci95'][1]:.3f}]",
+        str(found.score),
+        str(found.success),
         "" if found is base else f"{difference.score:+.3f} [{low:+.3f}, {high:+.3f}]",
     ]
 
@@ -232,13 +237,13 @@ def _sweep(runner: Runner, names: tuple[str, str]) -> None:
     runner.write_figure(name, figure)
 
 
-def _draw_rollouts(runner: Runner, results: dict[str, Any]) -> None:
+def _draw_rollouts(runner: Runner, results: dict[str, EvaluationResult]) -> None:
     """Filmstrips: the episode at which the two presets differ most, and a typical one."""
     plt = pyplot()
     differ = compare(results["paper"], results["default"]).differences
     most = next(seed for seed, difference in differ if difference > 0)
-    ranked = sorted(results["default"]["episodes"], key=lambda row: (row["score"], -row["steps"]))
-    typical = ranked[len(ranked) // 2]["seed"]
+    ranked = sorted(results["default"].episodes, key=lambda row: (row.score, -row.steps))
+    typical = ranked[len(ranked) // 2].seed
     shown = (("paper", most), ("default", most), ("default", typical))
     rows: list[dict[str, Any]] = []
     n_stills = 8

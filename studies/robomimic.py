@@ -14,8 +14,9 @@ from closedform.demos.episode import Episode
 from closedform.demos.layout import Entry, Layout
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import LoadError
+from closedform.evaluation.comparison import compare
 from closedform.evaluation.environment import make_environment
-from closedform.evaluation.results import compare
+from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.robomimic import Robomimic
 from closedform.evaluation.study import Study, demos_for
 from closedform.experts.generate import generate
@@ -117,7 +118,7 @@ def run(runner: Runner) -> None:
     _draw_curves(runner, rows)
     _write_page(runner, results, rows)
     runner.write_origin(
-        demonstrations={task: results[f"{task}_default"]["demos"] for task in TASKS},
+        demonstrations={task: results[f"{task}_default"].subject.demos for task in TASKS},
         seeds=f"100000 to {100000 + N_EPISODES - 1}; ablation {ABLATION_SEED} to {ABLATION_SEED + N_ABLATION - 1}",
     )
 
@@ -270,7 +271,7 @@ def _draw_curves(runner: Runner, rows: dict[str, dict[str, Any]]) -> None:
     runner.write_figure("demonstrations", figure)
 
 
-def _write_page(runner: Runner, results: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:
+def _write_page(runner: Runner, results: dict[str, EvaluationResult], rows: dict[str, dict[str, Any]]) -> None:
     benchmark = [[name, *values] for name, values in REPORTED.items()]
     benchmark += [
         [label, *(interval(rows[key], "success") if (key := f"{task}_{policy}") in rows else "" for task in TASKS)]
@@ -350,7 +351,7 @@ Measured while other episodes ran on all other cores. The data of figures and ta
     write_file(runner.output / "README.md", text)
 
 
-def _against(results: dict[str, Any], rows: dict[str, dict[str, Any]], key: str, base: str) -> str:
+def _against(results: dict[str, EvaluationResult], rows: dict[str, dict[str, Any]], key: str, base: str) -> str:
     """Success with its interval; but for the default itself, with the paired difference."""
     if key == base:
         return interval(rows[key], "success")

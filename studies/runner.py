@@ -12,6 +12,7 @@ from typing import Any
 
 from closedform import provenance
 from closedform.errors import ConfigError
+from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.study import Study
 from closedform.figures import QUIET, png
 from closedform.files import write_file
@@ -48,18 +49,18 @@ class Runner:
         """What makes the study again."""
         return f"python -m studies {self.name}"
 
-    def evaluate(self, key: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+    def evaluate(self, key: str, *arguments: Any, **options: Any) -> EvaluationResult:
         """The results of `Study.make(*arguments, **options)`, from the work folder where they are there."""
         return self.run(key, Study.make(*arguments, **options))
 
-    def run(self, key: str, study: Study) -> dict[str, Any]:
+    def run(self, key: str, study: Study) -> EvaluationResult:
         """The results of a study, from the work folder where they are there."""
         results = study.run(self.work / f"{key}.json", self.workers, name=key)
-        self.commits.add(str(results["commit"]))
-        self.machines.add(", ".join(str(value) for value in results["machine"].values()))
+        self.commits.add(str(results.origin.commit))
+        self.machines.add(", ".join(str(value) for value in results.origin.machine.values()))
         return results
 
-    def run_all(self, studies: dict[str, Study]) -> dict[str, dict[str, Any]]:
+    def run_all(self, studies: dict[str, Study]) -> dict[str, EvaluationResult]:
         """The results of all studies by their keys; none, if only some were asked for."""
         self.check_only(studies)
         results = {key: self.run(key, study) for key, study in studies.items() if not self.only or key in self.only}
@@ -104,12 +105,12 @@ class Runner:
         write_file(self.output / "origin.json", json.dumps(origin, indent=2) + "\n")
 
 
-def figures_of(results: dict[str, Any]) -> dict[str, Any]:
+def figures_of(results: EvaluationResult) -> dict[str, Any]:
     """The numbers of a table's row."""
-    score, success, latency = results["score"], results["success"], results["latency_ms"]
-    values = (score["mean"], *score["ci95"], success["mean"], *success["ci95"], latency["p50"], latency["p99"])
+    means = [value for of in (results.score, results.success) for value in (of.mean, of.low, of.high)]
+    values = (*means, results.latency_p50_ms, results.latency_p99_ms)
     rounded = {name: round(value, 4) for name, value in zip(FIGURES, values, strict=True)}
-    return {**rounded, "episodes": len(results["episodes"]), "seed": results["seed"]}
+    return {**rounded, "episodes": len(results.episodes), "seed": results.subject.seed}
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

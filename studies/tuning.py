@@ -8,7 +8,8 @@ import numpy as np
 
 from closedform.analysis.tune import QUICK, Tuning, prediction_errors, tune
 from closedform.demos.load import load_demos
-from closedform.evaluation.results import compare
+from closedform.evaluation.comparison import compare
+from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.figures import COLOURS, pyplot
 from closedform.files import write_file
 from closedform.policies.choice import make_policy
@@ -60,7 +61,7 @@ def _configurations() -> list[dict[str, Any]]:
     ]
 
 
-def _check(runner: Runner, preset: str, tuning: Tuning) -> tuple[dict[str, Any], dict[str, Any]]:
+def _check(runner: Runner, preset: str, tuning: Tuning) -> tuple[EvaluationResult, EvaluationResult]:
     """The preset and what tuning made of it, on the same episodes."""
     config = tuning.best.config
     words = [f"{name}={getattr(config, name)}" for name in (*SPACE, "n_execute")]
@@ -107,7 +108,7 @@ def _write(
     runner: Runner,
     rows: list[dict[str, Any]],
     tunings: dict[str, Tuning],
-    checks: dict[str, tuple[dict[str, Any], dict[str, Any]]],
+    checks: dict[str, tuple[EvaluationResult, EvaluationResult]],
 ) -> None:
     correlations = []
     for preset in PRESETS:
@@ -129,7 +130,7 @@ def _write(
             [
                 preset,
                 ", ".join(changes) or "nothing",
-                *(f"{found['score']['mean']:.3f} / {found['success']['mean']:.3f}" for found in (before, after)),
+                *(f"{found.score.mean:.3f} / {found.success.mean:.3f}" for found in (before, after)),
                 f"{c.score:+.3f} [{c.score_ci95[0]:+.3f}, {c.score_ci95[1]:+.3f}]",
                 f"{c.success:+.3f} [{c.success_ci95[0]:+.3f}, {c.success_ci95[1]:+.3f}]",
             ]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from closedform import load_policy
-from closedform.evaluation.results import compare, read_results
+from closedform.evaluation.comparison import compare
+from closedform.evaluation.evaluation_result import EvaluationResult
 
 BEFORE = Path(__file__).parent / "before"
 POLICIES = sorted(path.name for path in BEFORE.iterdir() if path.is_dir())
@@ -33,6 +34,8 @@ def test_a_policy_plans_what_it_planned(name, both_ways):
 
 
 def test_results_compare(tmp_path):
-    results = read_results(BEFORE / "results.json")
-    assert len(results["episodes"]) == 2
+    results = EvaluationResult.load(BEFORE / "results.json")
+    assert len(results.episodes) == 2
     assert compare(results, results).ties == 2
+    results.save(tmp_path / "results.json")
+    assert (tmp_path / "results.json").read_bytes() == (BEFORE / "results.json").read_bytes()

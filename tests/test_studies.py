@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from closedform import save_demos
 from closedform.errors import ConfigError, LoadError
 from closedform.figures import pyplot
+from fuzz.results import make_results
 from studies import augmentation, guidance, pusht, robomimic, tuning
 from studies.__main__ import Make
 from studies.runner import Runner, markdown_table
@@ -57,11 +59,11 @@ def test_rank_correlation_is_spearmans():
 
 
 def test_turns_are_counted_with_an_interval():
-    def episode(*turns):
-        return {"turns": [list(turn) for turn in turns]}
-
-    met, missed, short = (3, 0.5, 30), (9, -0.4, 12), (5, 0.1, 4)
-    row = guidance.turns_of({"episodes": [episode(met, missed, short), episode(met), episode()] * 20})
+    met, missed, short = [3, 0.5, 30], [9, -0.4, 12], [5, 0.1, 4]
+    base = make_results("base")
+    turns = [[met, missed, short], [met], []] * 20
+    episodes = [replace(base.episodes[0], seed=seed, extra={"turns": found}) for seed, found in enumerate(turns)]
+    row = guidance.turns_of(replace(base, episodes=tuple(episodes)))
     assert row["met"] == pytest.approx(2 / 3, abs=1e-3) and row["met_low"] < 2 / 3 < row["met_high"]
     assert (row["turns"], row["cut_short"]) == (60, 20)
 

@@ -1,6 +1,7 @@
 """Health: every kind of problem is found where it is, and sound demonstrations have none."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,37 @@ def test_jumps_are_found():
         pairs[4][0][10, 0] += 50
 
     assert found(spoiled(change), "jump") == [(4, 10), (4, 11)]
+
+
+def test_a_problem_says_which_number_it_is_about():
+    def change(pairs):
+        pairs[4][0][10, 3] += 50
+        pairs[6][1][5, 1] += 1e3
+        for observations, _ in pairs:
+            observations[:, 4] = 0.3
+
+    health = examine(spoiled(change))
+    columns = {kind: {p.column for p in health.problems if p.kind == kind} for kind in ("jump", "unusual action")}
+    assert columns == {"jump": {3}, "unusual action": {1}}
+    assert [p.column for p in health.problems if p.kind == "constant"] == [4]
+
+    def spoil(pairs):
+        pairs[3][0][7, 1] = np.nan
+
+    assert [p.column for p in examine(spoiled(spoil)).problems if p.severity == "error"] == [1]
+
+
+def test_the_picture_does_not_depend_on_the_words_of_a_message(tmp_path):
+    def change(pairs):
+        pairs[4][0][10, 3] += 50
+
+    demos = spoiled(change)
+    health = examine(demos)
+    assert any(p.kind == "jump" for p in health.problems)
+    reworded = replace(health, problems=[replace(p, message="entry 0") for p in health.problems])
+    for name, shown in (("a.png", health), ("b.png", reworded)):
+        draw(shown, demos, tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["angle", "other"])

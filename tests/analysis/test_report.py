@@ -4,13 +4,14 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 
 from closedform import ClosedFormPolicy, save_demos
 from closedform.cli import main
 from closedform.errors import LoadError
-from closedform.evaluation.results import read_results
+from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.study import Study
 from tests.evaluation.toy import reach_demos
 
@@ -66,13 +67,14 @@ def test_nothing_to_report_is_said(capsys):
 def test_code_that_only_a_results_file_names_is_not_run(results, tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "intruder.py").write_text("open('ran', 'w')\ndef run(): open('ran', 'w')\n")
-    (tmp_path / "r.json").write_text(json.dumps({**read_results(results / "good.json"), "env": name}))
+    good = json.loads((results / "good.json").read_text())
+    (tmp_path / "r.json").write_text(json.dumps({**good, "env": name}))
     main(["report", "r.json", "-o", "report.html"])
     assert f"code that a file names: it is run only if you name it, too (--env {name})" in capsys.readouterr().err
     assert not (tmp_path / "ran").exists() and "intruder" not in sys.modules
     assert "Rollouts could not be run again" in (tmp_path / "report.html").read_text()
     with pytest.raises(LoadError, match="code that a file names"):
-        Study.of(read_results(tmp_path / "r.json"))
+        Study.of(EvaluationResult.load(tmp_path / "r.json"))
 
 
 def test_an_environment_that_no_results_file_names_is_refused(results, capsys):
@@ -83,12 +85,13 @@ def test_an_environment_that_no_results_file_names_is_refused(results, capsys):
 
 @pytest.mark.parametrize("name", ["/dev/tty", "\ud800", "no\0where"])
 def test_what_a_results_file_names_is_read_only_if_it_is_a_file_or_folder(results, name):
-    of_demos = read_results(results / "good.json")
-    of_policy = {**of_demos, "demos": {**of_demos["demos"], "name": None}, "policy": {"name": name, "class": "x"}}
-    of_demos = {**of_demos, "demos": {**of_demos["demos"], "name": name}}
-    for changed in (of_demos, of_policy):
+    good = EvaluationResult.load(results / "good.json")
+    demos, policy = dict(good.subject.demos), {"name": name, "class": "x"}
+    of_demos = replace(good.subject, demos={**demos, "name": name})
+    of_policy = replace(good.subject, demos={**demos, "name": None}, policy=policy)
+    for subject in (of_demos, of_policy):
         with pytest.raises(LoadError, match="found no file or folder there"):
-            Study.of(changed, TOY)
+            Study.of(replace(good, subject=subject), TOY)
 
 
 @LOUD

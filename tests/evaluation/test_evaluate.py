@@ -1,5 +1,6 @@
 """Evaluating: the same result with any number of processes, and nothing lost when it stops."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -18,8 +19,8 @@ from closedform.cli.evaluation import print_results
 from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.evaluation.environment import BUILT_IN, environment_names, make_environment
 from closedform.evaluation.evaluate import EvaluationError, evaluate
+from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.intervals import ratio_ci95, wilson_ci95
-from closedform.evaluation.results import read_results
 from closedform.evaluation.rollout import roll_out, roll_out_together
 from closedform.evaluation.study import Study
 from tests.conftest import random_demos, slow_on_the_reference
@@ -46,7 +47,7 @@ def saved(tmp_path, policy):
 
 
 def without_latency(rows):
-    return [{key: value for key, value in row.items() if key != "latency_ms"} for row in rows]
+    return [dataclasses.replace(row, latency_ms=()) for row in rows]
 
 
 def test_a_rollout_tells_what_happened(policy):
@@ -56,10 +57,10 @@ def test_a_rollout_tells_what_happened(policy):
     assert rollout.success and rollout.score > 0.95
     assert len(seen) == len(rollout.observations) == len(rollout.actions) + 1
     assert [step for step, _ in rollout.plans] == list(range(0, len(rollout.actions), policy.config.n_execute))
-    row = rollout.to_json()
-    assert row["steps"] == len(rollout.actions) and len(row["latency_ms"]) == len(rollout.plans)
+    result = rollout.result()
+    assert result.steps == len(rollout.actions) and len(result.latency_ms) == len(rollout.plans)
     assert sum(share for _, share in rollout.demonstrations(100)) == pytest.approx(1)
-    assert row["distances"] == pytest.approx([plan.distance for _, plan in rollout.plans], abs=1e-4)
+    assert result.distances == pytest.approx([plan.distance for _, plan in rollout.plans], abs=1e-4)
 
 
 def test_a_loop_is_the_same_stretch_leading_again_and_again(policy):
@@ -68,15 +69,15 @@ def test_a_loop_is_the_same_stretch_leading_again_and_again(policy):
             return super().step(self.hand)  # does not move
 
     forgetful = ClosedFormPolicy(reach_demos(), loop_memory=0.0)
-    assert roll_out(Stuck(), forgetful, 5).to_json()["loop"]
-    assert not roll_out(Reach(), policy, 5).to_json()["loop"]
+    assert roll_out(Stuck(), forgetful, 5).result().loop
+    assert not roll_out(Reach(), policy, 5).result().loop
 
 
 def test_the_result_does_not_depend_on_the_number_of_workers(policy):
     seeds = range(20, 28)
-    alone = sorted(evaluate(policy, f"{TOY}:Reach", seeds), key=lambda row: row["seed"])
-    together = sorted(evaluate(policy, f"{TOY}:Reach", seeds, workers=2), key=lambda row: row["seed"])
-    assert [row["seed"] for row in alone] == list(seeds)
+    alone = sorted(evaluate(policy, f"{TOY}:Reach", seeds), key=lambda row: row.seed)
+    together = sorted(evaluate(policy, f"{TOY}:Reach", seeds, workers=2), key=lambda row: row.seed)
+    assert [row.seed for row in alone] == list(seeds)
     assert without_latency(alone) == without_latency(together)
     assert os.environ.get("OMP_NUM_THREADS") != "1"  # the limit was for the workers alone
 
@@ -86,13 +87,13 @@ def test_a_crashed_worker_leaves_what_was_done_and_the_study_goes_on(saved, tmp_
     study = Study.make(f"{TOY}:CrashesAtSeed7", None, saved, seed=0, n_episodes=12)
     with pytest.raises(EvaluationError, match="worker process died"):
         study.run(path, workers=2)
-    partial = read_results(path)
-    assert not partial["complete"] and 0 < len(partial["episodes"]) < 12
+    partial = EvaluationResult.load(path)
+    assert not partial.complete and 0 < len(partial.episodes) < 12
     monkeypatch.setenv("TOY_MENDED", "1")
     results = study.run(path, workers=2)
-    assert results["complete"] and [row["seed"] for row in results["episodes"]] == list(range(12))
-    before = {row["seed"]: row for row in partial["episodes"]}
-    assert all(before.get(row["seed"], row) == row for row in results["episodes"])  # none was run twice
+    assert results.complete and [row.seed for row in results.episodes] == list(range(12))
+    before = {row.seed: row for row in partial.episodes}
+    assert all(before.get(row.seed, row) == row for row in results.episodes)  # none was run twice
     assert study.run(path, workers=2) == results  # and now there is nothing left to do
 
 
@@ -114,9 +115,9 @@ def test_an_interruption_leaves_what_was_done(saved, tmp_path):
         _, said = process.communicate()
     assert process.returncode == 130
     assert "of 200 episodes, which are in" in said and "the same command goes on from there" in said
-    results = read_results(path)
-    assert not results["complete"] and 0 < len(results["episodes"]) < 200
-    assert results["score"]["mean"] == pytest.approx(np.mean([row["score"] for row in results["episodes"]]))
+    results = EvaluationResult.load(path)
+    assert not results.complete and 0 < len(results.episodes) < 200
+    assert results.score.mean == pytest.approx(np.mean([row.score for row in results.episodes]))
 
 
 def test_an_error_in_an_environment_names_the_seed(saved, tmp_path):
@@ -124,24 +125,25 @@ def test_an_error_in_an_environment_names_the_seed(saved, tmp_path):
         study = Study.make(f"{TOY}:StopsAtSeed3", None, saved, seed=0, n_episodes=6)
         with pytest.raises(EvaluationError, match="the episode of seed 3 stopped: ValueError: no more"):
             study.run(tmp_path / f"{workers}.json", workers)
-    assert read_results(tmp_path / "1.json")["episodes"]
+    assert EvaluationResult.load(tmp_path / "1.json").episodes
 
 
 def test_a_part_made_by_other_code_is_not_gone_on_from(saved, tmp_path):
     path = tmp_path / "results.json"
     study = Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=3)
     complete = study.run(path, 1)
-    path.write_text(json.dumps({**study.results(complete["episodes"][:2]), "commit": "0ld"}))
+    part = study.result(complete.episodes[:2])
+    dataclasses.replace(part, origin=dataclasses.replace(part.origin, commit="0ld")).save(path)
     with pytest.raises(ClosedFormError, match="found one with commit 0ld"):
         study.run(path, 1)
-    path.write_text(json.dumps({**complete, "commit": "0ld"}))
-    assert study.run(path, 1)["commit"] == "0ld"  # complete ones stay what they are
+    dataclasses.replace(complete, origin=dataclasses.replace(complete.origin, commit="0ld")).save(path)
+    assert study.run(path, 1).origin.commit == "0ld"  # complete ones stay what they are
 
 
 def test_without_git_nothing_is_lost(saved, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     results = Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=1).run(tmp_path / "r.json", 1)
-    assert results["commit"] is None and results["complete"]
+    assert results.origin.commit is None and results.complete
 
 
 def test_a_policy_that_changed_under_its_name_is_not_the_one_that_was_evaluated(saved, tmp_path):
@@ -156,18 +158,19 @@ def test_a_file_of_another_evaluation_is_not_overwritten(saved, tmp_path):
     Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=2).run(path, 1)
     with pytest.raises(ClosedFormError, match=r"found another one .* 2 episodes from seed 0"):
         Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=3).run(path, 1)
-    assert read_results(path)["n_episodes"] == 2
+    assert EvaluationResult.load(path).subject.n_episodes == 2
 
 
 def test_a_study_can_be_made_again_from_its_results(tmp_path):
     save_demos(reach_demos(), tmp_path / "demos")
     study = Study.make(f"{TOY}:Reach", str(tmp_path / "demos"), "paper", ["tau=0.02", "n_neighbors=50"], n_episodes=2)
     results = study.run(tmp_path / "results.json", 1)
-    assert results["parameters"]["tau"] == 0.02 and results["policy"] == {"name": "paper", "class": "ClosedFormPolicy"}
-    assert results["versions"]["closedform"] and results["machine"]["cores"] and results["seed"] == 100000
+    subject, origin = results.subject, results.origin
+    assert subject.parameters["tau"] == 0.02 and subject.policy == {"name": "paper", "class": "ClosedFormPolicy"}
+    assert origin.versions["closedform"] and origin.machine["cores"] and subject.seed == 100000
     again = Study.of(results, f"{TOY}:Reach")
-    rows = sorted(evaluate(again.policy, again.env, range(100000, 100002)), key=lambda row: row["seed"])
-    assert without_latency(rows) == without_latency(results["episodes"])
+    rows = sorted(evaluate(again.policy, again.env, range(100000, 100002)), key=lambda row: row.seed)
+    assert without_latency(rows) == without_latency(results.episodes)
 
 
 def test_numbers_that_demonstrations_say_nothing_about_are_the_environments(tmp_path):
@@ -273,7 +276,7 @@ def test_eval_fit_and_compare_on_the_command_line(tmp_path, capsys, monkeypatch)
 def test_the_default_on_the_embedded_demonstrations_solves_push_t():
     study = Study.make("pusht", "pusht-embedded", "default", seed=7000, n_episodes=24)
     results = study.run()
-    assert results["score"]["mean"] >= 0.95 and results["success"]["mean"] >= 0.8
+    assert results.score.mean >= 0.95 and results.success.mean >= 0.8
 
 
 def test_episodes_in_lockstep_are_those_run_alone():
@@ -289,7 +292,7 @@ def test_episodes_in_lockstep_are_those_run_alone():
 def test_rows_say_what_they_are_asked_to_and_lockstep_keeps_every_seed():
     policy = Together(reach_demos())
     rows = list(evaluate(policy, Reach, range(5), workers=1, describe=first_step))
-    assert [row["seed"] for row in rows] == list(range(5)) and {row["first"] for row in rows} == {0}
+    assert [row.seed for row in rows] == list(range(5)) and {row.extra["first"] for row in rows} == {0}
     assert policy.sizes[0] == 2 and max(policy.sizes) == 2  # blocks of two, and one that is left over
 
 

@@ -125,7 +125,7 @@ def test_another_version_of_robosuite_is_warned_about(lift_environment):
 def test_ten_human_demonstrations_lift_the_cube():
     study = Study.make("lift", "robomimic-lift-10", "default", seed=70_000, n_episodes=3)
     results = study.run(workers=1)
-    assert results["success"]["mean"] == 1.0
+    assert results.success.mean == 1.0
 
 
 def test_bad_actions_and_missing_libraries_are_said(lift_environment, monkeypatch):

@@ -31,7 +31,7 @@ def pid(rollout):
 if __name__ == "__main__":
     seen = set()
     for row in evaluate(ClosedFormPolicy(reach_demos()), Slow, range(10_000), workers=2, describe=pid):
-        seen.add(row["pid"])
+        seen.add(row.extra["pid"])
         if len(seen) == 2:
             print(*seen, flush=True)
 """,

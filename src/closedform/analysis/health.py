@@ -29,6 +29,7 @@ class Problem:
         severity: `error` (the demonstrations cannot be used as they are), `warning` or `note`.
         kind: one word, e.g. `jump`.
         episode, step: where, as far as it has a place.
+        column: which number of the observation or action, as far as it is about one (the first one of a rotation).
         message: what was found.
         advice: what to do about it.
     """
@@ -39,6 +40,7 @@ class Problem:
     advice: str
     episode: int | None = None
     step: int | None = None
+    column: int | None = None
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,8 @@ def _not_finite(what: str, values: np.ndarray, layout: Layout, lengths: list[int
         episode, step = _place(lengths, row)
         found = values[row, first[row]]
         message = f"{what[:-1]} {layout.describe(first[row])} is {found}"
-        return Problem("error", "not finite", message, "cut the step out or record the episode again", episode, step)
+        advice = "cut the step out or record the episode again"
+        return Problem("error", "not finite", message, advice, episode, step, first[row])
 
     return _listed(np.unique(rows), make, "not finite", "error")
 
@@ -178,8 +181,9 @@ def _constant(what: str, facts: list[EntryFacts]) -> list[Problem]:
             "constant",
             f"{entry.name} is {entry.state} ({entry.low:.6g} to {entry.high:.6g})",
             "leave it out if it should vary, or check that the sensor is connected",
+            column=column,
         )
-        for entry in facts
+        for column, entry in enumerate(facts)
         if entry.state != "ok"
     ]
 
@@ -211,7 +215,7 @@ def _jumps(what: str, values: np.ndarray, layout: Layout, lengths: list[int]) ->
             found = f"{what[:-1]} {layout.describe(column)} jumps"
             if kind not in SPATIAL_ROTATIONS:
                 found += f" from {values[row - 1, column]:.4g} to {values[row, column]:.4g}"
-            return Problem(labels[0], labels[1], found, labels[2], *_place(lengths, row))
+            return Problem(labels[0], labels[1], found, labels[2], *_place(lengths, row), column)
 
         problems += _listed(rows, make, name, severity)
     return problems
@@ -252,7 +256,8 @@ def _outliers(values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Pr
         ) -> Problem:
             episode, step = _place(lengths, row)
             message = f"action {layout.describe(column)} is {number[row]:.4g}, usually {low:.4g} to {high:.4g}"
-            return Problem("warning", "unusual action", message, "check what was commanded there", episode, step)
+            advice = "check what was commanded there"
+            return Problem("warning", "unusual action", message, advice, episode, step, column)
 
         problems += _listed(rows, make, "unusual action", "warning") if high > low else []
     return problems

@@ -73,7 +73,7 @@ def _draw_coverage(axis, health: Health, demos: Demos) -> None:
 def _draw_jumps(axis, health: Health, demos: Demos) -> None:
     """The first jump or wrapped angle as it was recorded, or the spread of each number if there is none."""
     jump = next((p for p in health.problems if p.kind in ("wrapped angle", "jump") and p.step is not None), None)
-    if jump is None or jump.episode is None or jump.step is None:
+    if jump is None or jump.episode is None or jump.step is None or jump.column is None:
         facts = health.observations
         axis.barh(range(len(facts)), drawable([fact.std for fact in facts]), color=QUIET)
         axis.set_yticks(
@@ -83,14 +83,13 @@ def _draw_jumps(axis, health: Health, demos: Demos) -> None:
         axis.invert_yaxis()
         return
     values = drawable(demos[jump.episode].observations)
-    column = int(jump.message.split("entry ")[1].split()[0])
     around = slice(max(0, jump.step - 40), jump.step + 40)
-    axis.plot(np.arange(len(values))[around], values[around, column], ".-", color=INK, markersize=4, linewidth=0.8)
+    axis.plot(np.arange(len(values))[around], values[around, jump.column], ".-", color=INK, markersize=4, linewidth=0.8)
     axis.axvline(jump.step - 0.5, color=ACCENT, linewidth=1)
     axis.set(
         title=f"{jump.kind.capitalize()} in episode {jump.episode}, step {jump.step}",
         xlabel="step",
-        ylabel=literal(demos.observation_layout.describe(column)),
+        ylabel=literal(demos.observation_layout.describe(jump.column)),
     )
 
 

@@ -8,13 +8,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from closedform.errors import ClosedFormError, ClosedFormWarning
+from closedform.evaluation.comparison import compare
 from closedform.evaluation.environment import Environment, Scene, make_environment
-from closedform.evaluation.results import compare
+from closedform.evaluation.episode_result import EpisodeResult
+from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.study import Study
 from closedform.evaluation.video import encode, filmed, spread
@@ -46,7 +47,7 @@ details { margin: .6rem 0; } summary { cursor: pointer; } pre { overflow-x: auto
 
 
 def write_report(
-    all_results: Mapping[str, dict[str, Any]],
+    all_results: Mapping[str, EvaluationResult],
     path: Path,
     *,
     env: str | None = None,
@@ -65,7 +66,9 @@ def write_report(
     """
     check_writable(path)
     say = progress or (lambda what, share: None)
-    title = f"{', '.join(dict.fromkeys(results['env'] for results in all_results.values()))}: {', '.join(all_results)}"
+    title = (
+        f"{', '.join(dict.fromkeys(results.subject.env for results in all_results.values()))}: {', '.join(all_results)}"
+    )
     parts = [f"<h1>{html.escape(title)}</h1>", _table(all_results), _comparisons(all_results), _figures(all_results)]
     for i, (name, results) in enumerate(all_results.items()):
         share = partial(_share, say, name, i, len(all_results))
@@ -89,30 +92,25 @@ def _rows(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int 
     return f"<table><tr>{cells(head, 'th')}</tr>{body}</table>"
 
 
-def _with_interval(value: dict[str, Any]) -> str:
-    return f"{value['mean']:.3f} [{value['ci95'][0]:.3f}, {value['ci95'][1]:.3f}]"
-
-
-def _table(all_results: Mapping[str, dict[str, Any]]) -> str:
+def _table(all_results: Mapping[str, EvaluationResult]) -> str:
     rows = []
     for name, r in all_results.items():
-        episodes = r["episodes"]
         rows.append(
             [
                 name,
-                _with_interval(r["score"]),
-                _with_interval(r["success"]),
-                f"{r['steps']['mean']:.0f}",
-                f"{np.mean([row['loop'] for row in episodes]):.0%}",
-                f"{r['latency_ms']['p50']:.2f} / {r['latency_ms']['p99']:.2f}",
-                str(len(episodes)) + ("" if r["complete"] else f" of {r['n_episodes']}"),
+                str(r.score),
+                str(r.success),
+                f"{r.mean_steps:.0f}",
+                f"{np.mean([episode.loop for episode in r.episodes]):.0%}",
+                f"{r.latency_p50_ms:.2f} / {r.latency_p99_ms:.2f}",
+                str(len(r.episodes)) + ("" if r.complete else f" of {r.subject.n_episodes}"),
             ]
         )
     head = ["policy", "score [95%]", "success [95%]", "steps", "with loops", "plan p50 / p99, ms", "episodes"]
     return _rows(head, rows)
 
 
-def _comparisons(all_results: Mapping[str, dict[str, Any]]) -> str:
+def _comparisons(all_results: Mapping[str, EvaluationResult]) -> str:
     names = list(all_results)
     if len(names) < 2:
         return ""
@@ -135,21 +133,21 @@ def _comparisons(all_results: Mapping[str, dict[str, Any]]) -> str:
     return "<h2>Differences</h2>" + _rows(head, rows)
 
 
-def _figures(all_results: Mapping[str, dict[str, Any]]) -> str:
+def _figures(all_results: Mapping[str, EvaluationResult]) -> str:
     plt = pyplot()
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 4.2), layout="constrained")
     for colour, (name, results) in zip(COLOURS * len(all_results), all_results.items(), strict=False):
-        rows = results["episodes"]
-        scores = np.sort(np.clip([row["score"] for row in rows], -LARGEST, LARGEST))
+        rows = results.episodes
+        scores = np.sort(np.clip([row.score for row in rows], -LARGEST, LARGEST))
         shares = np.linspace(1, 0, len(rows), endpoint=False)
         left.step(np.append(0, scores), np.append(1, shares), where="pre", color=colour)
         left.plot([], [], color=colour, label=literal(name))
-        done = np.sort([row["steps"] for row in rows if row["success"]])
-        last = max(row["steps"] for row in rows)
+        done = np.sort([row.steps for row in rows if row.success])
+        last = max(row.steps for row in rows)
         share = np.arange(len(done) + 1) / len(rows)
         middle.step(np.append(0, np.append(done, last)), np.append(share, share[-1]), where="post", color=colour)
-        distances = drawable([max(row["distances"]) for row in rows])
-        right.scatter(distances, drawable([row["score"] for row in rows]), s=9, color=colour, alpha=0.5, linewidths=0)
+        distances = drawable([max(row.distances) for row in rows])
+        right.scatter(distances, drawable([row.score for row in rows]), s=9, color=colour, alpha=0.5, linewidths=0)
     left.set(xlabel="score", ylabel="share of episodes", xlim=(0, 1.02), ylim=(0, 1.03))
     left.set_title("Episodes that reach at least this score")
     left.legend(loc="lower left")
@@ -169,23 +167,25 @@ def _share(say: Callable[[str, float], object], name: str, place: int, n_places:
     say(f"{name}: {what}", (place + share) / n_places)
 
 
-def _section(name: str, results: dict[str, Any], env: str | None, say: Callable[[str, float], object]) -> str:
+def _section(name: str, results: EvaluationResult, env: str | None, say: Callable[[str, float], object]) -> str:
     """One policy: rollouts, failures and how it was made."""
     parts = [f"<h2>{html.escape(name)}</h2>"]
-    failures = sorted((row for row in results["episodes"] if not row["success"]), key=lambda row: row["score"])
+    failures = sorted((row for row in results.episodes if not row.success), key=lambda row: row.score)
     try:
         study = Study.of(results, env)
         environment = make_environment(study.env)
         parts += ["<h3>Worst, median and best</h3>"]
-        for i, row in enumerate(spread(results["episodes"], 3)):
-            say(f"filming seed {row['seed']}", i / 6)
+        for i, row in enumerate(spread(results.episodes, 3)):
+            say(f"filming seed {row.seed}", i / 6)
             parts += [_rollout(study, environment, row)]
         say("looking at failures", 0.5)
-        parts += [_failures(study, environment, failures, len(results["episodes"]))]
+        parts += [_failures(study, environment, failures, len(results.episodes))]
     except ClosedFormError as error:
         warnings.warn(f"{name}: rollouts could not be run again: {error}", ClosedFormWarning, stacklevel=2)
         parts += [f'<p class="note">Rollouts could not be run again: {html.escape(str(error))}</p>']
-    facts = {key: value for key, value in results.items() if key not in ("episodes", "format", "format_version")}
+    facts = {
+        key: value for key, value in results.to_json().items() if key not in ("episodes", "format", "format_version")
+    }
     parts += [
         "<details><summary>Parameters, versions, seeds and the command that made this</summary>"
         f"<pre>{html.escape(json.dumps(facts, indent=2))}</pre></details>"
@@ -193,15 +193,13 @@ def _section(name: str, results: dict[str, Any], env: str | None, say: Callable[
     return "".join(parts)
 
 
-def _rollout(study: Study, environment: Environment, row: dict[str, Any]) -> str:
+def _rollout(study: Study, environment: Environment, row: EpisodeResult) -> str:
     """A video, a filmstrip, and how score and distance went."""
-    rollout, frames = filmed(study, row["seed"])
+    rollout, frames = filmed(study, row.seed)
     note = (
-        ""
-        if abs(rollout.score - row["score"]) < 1e-9
-        else f" (run again it scored {rollout.score:.3f}; other versions?)"
+        "" if abs(rollout.score - row.score) < 1e-9 else f" (run again it scored {rollout.score:.3f}; other versions?)"
     )
-    caption = f"seed {row['seed']}: score {row['score']:.3f}, {row['steps']} steps{note}"
+    caption = f"seed {row.seed}: score {row.score:.3f}, {row.steps} steps{note}"
     video = embedded(encode(frames, environment.rate), "video/mp4")
     strip = embedded(_strip(rollout, frames, environment.rate), "image/png")
     return (
@@ -231,7 +229,7 @@ def _strip(rollout: Rollout, frames: list[np.ndarray], rate: float) -> bytes:
     return png(figure, dpi=110)
 
 
-def _failures(study: Study, environment: Environment, failures: list[dict[str, Any]], n_episodes: int) -> str:
+def _failures(study: Study, environment: Environment, failures: list[EpisodeResult], n_episodes: int) -> str:
     """What the policy was looking at where it failed."""
     from closedform.analysis.familiarity import measure_familiarity
 
@@ -242,24 +240,23 @@ def _failures(study: Study, environment: Environment, failures: list[dict[str, A
         familiarity = measure_familiarity(policy)
     rows = []
     for row in failures:
-        distances = row["distances"]
-        alarms = 0.0 if familiarity is None else float(np.mean([familiarity.alarm(d) for d in distances]))
+        alarms = 0.0 if familiarity is None else float(np.mean([familiarity.alarm(d) for d in row.distances]))
         left = alarms > LEFT_THE_DATA
-        causes = [word for word, found in (("left the data", left), ("looped", row["loop"])) if found]
+        causes = [word for word, found in (("left the data", left), ("looped", row.loop)) if found]
         rows.append(
             [
-                str(row["seed"]),
+                str(row.seed),
                 " and ".join(causes) or "out of time",
-                f"{row['score']:.3f}",
-                f"{np.median(distances):.2f}",
-                f"{max(distances):.2f}",
+                f"{row.score:.3f}",
+                f"{np.median(row.distances):.2f}",
+                f"{max(row.distances):.2f}",
                 "" if familiarity is None else f"{alarms:.0%}",
-                str(row["most_repeated"]),
-                ", ".join(f"{episode} ({share:.0%})" for episode, share in row["demonstrations"]),
+                str(row.most_repeated),
+                ", ".join(f"{episode} ({share:.0%})" for episode, share in row.demonstrations),
             ]
         )
     head = ["seed", "what went wrong", "score", "distance, median", "largest", "plans in alarm", "repeats", "led by"]
-    pictures = [_failure_picture(study, environment, row["seed"]) for row in failures[:MOST_PICTURED]]
+    pictures = [_failure_picture(study, environment, row.seed) for row in failures[:MOST_PICTURED]]
     note = (
         "<p class='note'>Distances are those to the nearest demonstrated observation. <em>Plans in alarm</em> is "
         "the share of plans farther away than 99% of demonstrations that were left out; above a tenth the rollout is "

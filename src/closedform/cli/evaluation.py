@@ -6,14 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tyro.conf import Positional
 
 from closedform.cli.data import progress_bar
 from closedform.cli.policy import Choosing, Output
 from closedform.errors import ConfigError
-from closedform.evaluation.results import compare, read_results
+from closedform.evaluation.comparison import compare
+from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.files import check_writable
 
 
@@ -71,7 +71,7 @@ class Eval(Choosing):
             print(f"results: {self.json}")
         if self.video:
             folder = self.json.with_name(f"{self.json.stem}-videos") if self.json else Path("videos")
-            for path in film(study, results["episodes"], self.video, folder):
+            for path in film(study, results.episodes, self.video, folder):
                 print(f"video: {path}")
 
 
@@ -88,7 +88,7 @@ class Compare:
         """Prints the differences with their intervals, and who wins where."""
         if len(self.results) < 2:
             raise ConfigError(f"expected two or more results files to compare, found {len(self.results)}")
-        all_results = [read_results(path) for path in self.results]
+        all_results = [EvaluationResult.load(path) for path in self.results]
         comparisons = [compare(all_results[0], other) for other in all_results[1:]]
         if self.json:
             rows = [
@@ -126,10 +126,10 @@ class Report:
 
         if not self.results:
             raise ConfigError("expected one or more results files, found none")
-        all_results = {path.stem: read_results(path) for path in self.results}
+        all_results = {path.stem: EvaluationResult.load(path) for path in self.results}
         if len(all_results) < len(self.results):
             raise ConfigError("expected results files of different names, found the same name twice")
-        named = sorted({results["env"] for results in all_results.values()})
+        named = sorted({results.subject.env for results in all_results.values()})
         if self.env is not None and self.env not in named:
             raise ConfigError(f"env: expected that of a results file, {' or '.join(named)}, found {self.env!r}")
         with progress_bar() as say:
@@ -137,27 +137,21 @@ class Report:
         print(f"report: {self.output}")
 
 
-def print_results(all_results: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
+def print_results(all_results: Sequence[EvaluationResult], names: Sequence[str]) -> None:
     """A table of results, one line for each."""
     rows = [("", "score", "success", "plan, ms", "episodes")]
     for name, results in zip(names, all_results, strict=True):
-        latency, n = results["latency_ms"], len(results["episodes"])
-        together = results.get("n_together", 1)  # plans that took this time, all at once
+        n, together = len(results.episodes), results.origin.n_together  # plans that took this time, all at once
         rows.append(
             (
                 name,
-                interval(results["score"]),
-                interval(results["success"]),
-                f"{latency['p50']:.2f}, p99 {latency['p99']:.2f}"
+                str(results.score),
+                str(results.success),
+                f"{results.latency_p50_ms:.2f}, p99 {results.latency_p99_ms:.2f}"
                 + (f" for {together} at once" if together > 1 else ""),
-                str(n) if results["complete"] else f"{n} of {results['n_episodes']}",
+                str(n) if results.complete else f"{n} of {results.subject.n_episodes}",
             )
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def interval(value: dict[str, Any]) -> str:
-    """A mean with its 95% interval."""
-    return f"{value['mean']:.3f} [{value['ci95'][0]:.3f}, {value['ci95'][1]:.3f}]"

@@ -106,7 +106,8 @@ class Train(Reading):
 
         assert self.env is not None
         rows = list(evaluate(policy, self.env, range(self.eval_episodes)))
-        score, success = (sum(row[what] for row in rows) / len(rows) for what in ("score", "success"))
+        score = sum(row.score for row in rows) / len(rows)
+        success = sum(row.success for row in rows) / len(rows)
         return f"score {score:.3f}, success {success:.2f} over {len(rows)} episodes"
 
 

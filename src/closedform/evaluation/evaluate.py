@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from closedform.errors import ClosedFormError
 from closedform.evaluation.environment import Environment, make_environment
+from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.rollout import Rollout, roll_out_together
 from closedform.evaluation.workers import check_workers, make_pool, one_thread_each
 from closedform.policies.policy import Policy
 
-Describe = Callable[[Rollout], dict[str, Any]]
+Describe = Callable[[Rollout], Mapping[str, Any]]
 
 
 class EvaluationError(ClosedFormError):
@@ -27,8 +28,8 @@ def evaluate(
     *,
     workers: int = 1,
     describe: Describe | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Runs an episode for each seed and yields the row of each as soon as it is done, in any order.
+) -> Iterator[EpisodeResult]:
+    """Runs an episode for each seed and yields the result of each as soon as it is done, in any order.
 
     The result is the same however many processes there are. A policy for which it pays (`Policy.n_together`) runs
     several episodes in lockstep; rounding then depends on which ones, and so may an episode.
@@ -38,7 +39,7 @@ def evaluate(
         environment: the name of one (see `make_environment`), or a function that makes one.
         seeds: of the episodes; each decides its start state and the policy's random numbers.
         workers: how many processes run episodes; 1 runs them in this one.
-        describe: what to add to the row of an episode; a function that can be pickled.
+        describe: what to add to the result of an episode, its `extra`; a function that can be pickled.
     """
     check_workers(workers)
     blocks = _blocks(seeds, policy.n_together)
@@ -46,14 +47,14 @@ def evaluate(
     if workers == 1 or len(blocks) < 2:
         worker = _Worker(*task)
         for block in blocks:
-            yield from worker.rows(block)
+            yield from worker.run(block)
         return
-    seed, waiting = seeds[0], dict[Future[list[dict[str, Any]]], int]()
+    seed, waiting = seeds[0], dict[Future[list[EpisodeResult]], int]()
     with one_thread_each():
         pool = make_pool(min(workers, len(blocks)), _start, task)
     try:
         with one_thread_each():  # a process is started when there is a block for it
-            waiting.update((pool.submit(_rows, block), block[0]) for block in blocks)
+            waiting.update((pool.submit(_run, block), block[0]) for block in blocks)
         while waiting:
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
@@ -83,10 +84,10 @@ def _start(*task: Any) -> None:
     _task.extend(task)
 
 
-def _rows(seeds: Sequence[int]) -> list[dict[str, Any]]:
+def _run(seeds: Sequence[int]) -> list[EpisodeResult]:
     if not _worker:  # here and not in `_start`, so that what is wrong is said to the parent
         _worker.append(_Worker(*_task))
-    return _worker[0].rows(seeds)
+    return _worker[0].run(seeds)
 
 
 class _Worker:
@@ -96,8 +97,8 @@ class _Worker:
         self._policy, self._environment, self._describe = policy, environment, describe
         self._places = [_make(environment)]
 
-    def rows(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
-        """The rows of episodes that are run in lockstep."""
+    def run(self, seeds: Sequence[int]) -> list[EpisodeResult]:
+        """The results of episodes that are run in lockstep."""
         while len(self._places) < len(seeds):
             self._places.append(_make(self._environment))
         try:
@@ -107,5 +108,4 @@ class _Worker:
         except Exception as error:  # an environment is somebody's code
             which = f"seed {seeds[0]}" + (f" to {seeds[-1]}" if len(seeds) > 1 else "")
             raise EvaluationError(f"the episode of {which} stopped: {type(error).__name__}: {error}") from error
-        extra = self._describe or (lambda _: {})
-        return [{**rollout.to_json(), **extra(rollout)} for rollout in rollouts]
+        return [rollout.result(self._describe(rollout) if self._describe else None) for rollout in rollouts]

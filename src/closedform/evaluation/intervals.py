@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 N_RESAMPLES = 10_000
 Z95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over episodes with its 95% interval, from low to high."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Interval:
+        """What a results file says, which has been checked."""
+        return cls(content["mean"], *content["ci95"])
+
+    def to_json(self) -> dict[str, Any]:
+        """The field of a results file."""
+        return {"mean": self.mean, "ci95": [self.low, self.high]}
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 def bootstrap_ci95(values: np.ndarray) -> tuple[float, float]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from closedform.errors import LoadError
 
@@ -41,6 +41,10 @@ def _seed(value: Any) -> bool:
 
 def _is(kind: type) -> Check:
     return lambda value: isinstance(value, kind)
+
+
+def _name_or_null(value: Any) -> bool:
+    return value is None or isinstance(value, str)
 
 
 def _some(check: Check) -> Check:
@@ -81,8 +85,11 @@ FIELDS: dict[str, tuple[Check, str]] = {
     "episodes": (_some(_is(dict)), "a list of objects"),
 }
 OPTIONAL: dict[str, tuple[Check, str]] = {
-    "demos.name": (lambda value: value is None or isinstance(value, str), "a name or null"),
+    "demos.name": (_name_or_null, "a name or null"),
     "policy.class": (_is(str), "a name"),
+    "command": (_is(str), "a text"),
+    "commit": (_name_or_null, "a name or null"),
+    "date": (_is(str), "a text"),
     "n_together": (_positive, "a whole number of at least 1"),
     "machine": (_is(dict), "an object"),
 }
@@ -97,64 +104,45 @@ ROW: dict[str, tuple[Check, str]] = {
     "demonstrations": (_led, "pairs of a whole number and a number"),
     "latency_ms": (_some(_number), "numbers"),
 }
+ROW_OPTIONAL: dict[str, tuple[Check, str]] = {"neural_shares": (_some(_number), "numbers")}
 
 
-def check_results(results: dict[str, Any], where: object) -> None:
-    """Refuses what no evaluation writes, and figures that are not those of the episodes.
-
-    Args:
-        results: the content of a results file.
-        where: the file, for the message.
-    """
-    for name, rule in FIELDS.items():
-        _check(results, name, rule, where)
-    for name, rule in OPTIONAL.items():
-        _check(results, name, rule, where, optional=True)
-    rows = results["episodes"]
-    for index, row in enumerate(rows):
-        for name, rule in ROW.items():
-            _check(row, name, rule, where, f"episodes[{index}].")
-    first, n = results["seed"], results["n_episodes"]
-    seeds = [row["seed"] for row in rows]
-    if len(set(seeds)) < len(seeds) or min(seeds) < first or max(seeds) >= first + n:
-        _refuse(where, f"each seed from {first} to {first + n - 1} at most once", f"seeds {_short(seeds)}")
-    if results["complete"] != (len(rows) == n):
-        _refuse(where, f"complete to say whether all {n} episodes are there", f"{results['complete']} with {len(rows)}")
-    for what in ("score", "success", "steps"):
-        mean, found = _mean(row[what] for row in rows), results[what]["mean"]
-        if not math.isclose(mean, found, rel_tol=1e-6, abs_tol=1e-6):
-            _refuse(where, f"{what}.mean to be that of the episodes, {mean:.6g}", f"{found:.6g}")
+def check_results(content: dict[str, Any], where: object) -> None:
+    """Refuses a results file with a field, but for its episodes, that no evaluation writes."""
+    _check_all(content, FIELDS, OPTIONAL, where, "")
 
 
-def _check(
-    content: dict[str, Any],
-    name: str,
-    rule: tuple[Check, str],
-    where: object,
-    prefix: str = "",
-    *,
-    optional: bool = False,
-) -> None:
-    value: Any = content
-    for key in name.split("."):
-        if key not in value:
-            if optional:
-                return
-            _refuse(where, "a whole results file", f"one without {prefix}{name}")
-        value = value[key]
-    if not rule[0](value):
-        _refuse(where, f"{prefix}{name} to be {rule[1]}", _short(value))
+def check_row(row: dict[str, Any], where: object, prefix: str) -> None:
+    """Refuses an episode with a field that no evaluation writes."""
+    _check_all(row, ROW, ROW_OPTIONAL, where, prefix)
 
 
-def _mean(values: Iterable[float]) -> float:
-    everything = [float(value) for value in values]
-    return math.fsum(value / len(everything) for value in everything)
+def refuse(where: object, expected: str, found: str) -> NoReturn:
+    """Says what is wrong with a results file."""
+    raise LoadError(f"{where}: expected {expected}, found {found}")
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value that a file holds, as long as a message can bear."""
     text = repr(value) if not isinstance(value, int) or abs(value) <= MOST else "a number beyond 2^53"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _refuse(where: object, expected: str, found: str) -> None:
-    raise LoadError(f"{where}: expected {expected}, found {found}")
+def _check_all(
+    content: dict[str, Any],
+    required: dict[str, tuple[Check, str]],
+    optional: dict[str, tuple[Check, str]],
+    where: object,
+    prefix: str,
+) -> None:
+    for name, (check, expected) in {**required, **optional}.items():
+        value: Any = content
+        for key in name.split("."):
+            if key not in value:
+                if name in optional:
+                    break
+                refuse(where, "a whole results file", f"one without {prefix}{name}")
+            value = value[key]
+        else:
+            if not check(value):
+                refuse(where, f"{prefix}{name} to be {expected}", short(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from closedform.errors import DataError
 from closedform.evaluation.environment import Environment
+from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.results_check import LARGEST
 from closedform.policies.agent import Agent, act_together
 from closedform.policies.plan import Plan
@@ -64,22 +65,23 @@ class Rollout:
                 used[int(episode)] += float(weight) / len(self.plans)
         return sorted(used.items(), key=lambda item: -item[1])[:n]
 
-    def to_json(self) -> dict[str, Any]:
-        """The row of a results file."""
-        row = {
-            "seed": self.seed,
-            "score": self.score,
-            "success": self.success,
-            "steps": len(self.actions),
-            "most_repeated": self.most_repeated,
-            "loop": self.most_repeated >= LOOP,
-            "demonstrations": [[episode, round(share, 4)] for episode, share in self.demonstrations()],
-            "distances": [round(plan.distance, 4) for _, plan in self.plans],
-            "latency_ms": [round(1e3 * seconds, 4) for seconds in self.latencies],
-        }
+    def result(self, extra: Mapping[str, Any] | None = None) -> EpisodeResult:
+        """What a results file keeps of it, rounded, with what else there is to say."""
         shares = [plan.neural_share for _, plan in self.plans]
         mixed = not set(shares) <= {0.0, 1.0}  # all of it a network's, or nothing, needs no saying
-        return {**row, "neural_shares": [round(share, 4) for share in shares]} if mixed else row
+        return EpisodeResult(
+            seed=self.seed,
+            score=self.score,
+            success=self.success,
+            steps=len(self.actions),
+            most_repeated=self.most_repeated,
+            loop=self.most_repeated >= LOOP,
+            demonstrations=tuple((episode, round(share, 4)) for episode, share in self.demonstrations()),
+            distances=tuple(float(round(plan.distance, 4)) for _, plan in self.plans),
+            latency_ms=tuple(float(round(1e3 * seconds, 4)) for seconds in self.latencies),
+            neural_shares=tuple(float(round(share, 4)) for share in shares) if mixed else None,
+            extra=extra or {},
+        )
 
 
 def roll_out(

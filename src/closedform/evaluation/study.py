@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Container, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,11 @@ from closedform.evaluation.environment import (
     check_trusted,
     make_environment,
 )
+from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.evaluate import Describe, evaluate
-from closedform.evaluation.results import read_results, summarise, write_results
+from closedform.evaluation.evaluation_result import EvaluationResult
+from closedform.evaluation.origin import Origin
+from closedform.evaluation.subject import Subject
 from closedform.evaluation.workers import check_workers
 from closedform.files import check_writable
 from closedform.policies.choice import CHOICES, make_policy
@@ -45,13 +48,13 @@ class Study:
     Attributes:
         env: the environment's name.
         policy: what is evaluated.
-        subject: what a results file says about them; the same subject has the same episodes.
-        describe: what to add to the row of each episode.
+        subject: what a results file says about them.
+        describe: what to add to the result of each episode.
     """
 
     env: str
     policy: Policy[Any]
-    subject: dict[str, Any]
+    subject: Subject
     describe: Describe | None = None
 
     @classmethod
@@ -107,22 +110,22 @@ class Study:
             name: what it is called.
             demos: what its demonstrations are called.
             seed, n_episodes: the seeds are seed, seed + 1, ...
-            describe: what to add to the row of each episode; a function that can be pickled.
+            describe: what to add to the result of each episode; a function that can be pickled.
         """
         check_seed(seed, n_episodes)
         check_fit(make_environment(env), policy, f"the policy {name!r}")
-        subject = {
-            "env": env,
-            "demos": {"name": demos, **policy.fingerprint()},
-            "policy": {"name": name, "class": type(policy).__name__},
-            "parameters": asdict(policy.config),
-            "seed": seed,
-            "n_episodes": n_episodes,
-        }
+        subject = Subject(
+            env=env,
+            demos={"name": demos, **policy.fingerprint()},
+            policy={"name": name, "class": type(policy).__name__},
+            parameters=asdict(policy.config),
+            seed=seed,
+            n_episodes=n_episodes,
+        )
         return cls(env, policy, subject, describe)
 
     @classmethod
-    def of(cls, results: dict[str, Any], env: str | None = None) -> Study:
+    def of(cls, result: EvaluationResult, env: str | None = None) -> Study:
         """Makes the study again that a results file came from.
 
         The file is not trusted. Its environment is made only if it is built in, installed or the one that the user
@@ -130,38 +133,38 @@ class Study:
         refused if they are not those that were evaluated.
 
         Args:
-            results: what `read_results` returned.
+            result: of the study.
             env: the environment that the user names, needed for `package.module:function`.
         """
-        check_trusted(results["env"], env)
-        keys = ("env", "demos", "policy", "parameters", "seed", "n_episodes")
-        subject = {key: results[key] for key in keys}
-        demos = subject["demos"].get("name")
+        subject = result.subject
+        check_trusted(subject.env, env)
+        demos = subject.demos.get("name")
         try:
             if demos is None:
-                policy = load_policy(_there(subject["policy"]["name"], SHIPPED))
+                policy = load_policy(_there(subject.policy["name"], SHIPPED))
             else:
-                source = demos_for(make_environment(results["env"]), _there(demos, CATALOGUE))
-                policy_class = POLICIES[subject["policy"]["class"]]
-                policy = policy_class(source, config=policy_class.config_class.preset(**subject["parameters"]))
+                source = demos_for(make_environment(subject.env), _there(demos, CATALOGUE))
+                policy_class = POLICIES[subject.policy["class"]]
+                policy = policy_class(source, config=policy_class.config_class.preset(**subject.parameters))
         except (KeyError, TypeError) as error:
             raise LoadError(f"expected results that say which policy they are of, found {error!r}") from error
-        found = {
-            "demos": {"name": demos, **policy.fingerprint()},
-            "policy": {**subject["policy"], "class": type(policy).__name__},
-            "parameters": asdict(policy.config),
-        }
-        for key, value in found.items():
-            if value != subject[key]:
+        found = replace(
+            subject,
+            demos={"name": demos, **policy.fingerprint()},
+            policy={**subject.policy, "class": type(policy).__name__},
+            parameters=asdict(policy.config),
+        )
+        for key in ("demos", "policy", "parameters"):
+            if getattr(found, key) != getattr(subject, key):
                 raise LoadError(f"expected the policy that was evaluated, found one with other {key} under its name")
-        return cls(results["env"], policy, subject)
+        return cls(subject.env, policy, subject)
 
     @property
     def n_episodes(self) -> int:
         """How many episodes there are to run."""
-        return self.subject["n_episodes"]
+        return self.subject.n_episodes
 
-    def run(self, path: Path | None = None, workers: int | None = None, name: str = "") -> dict[str, Any]:
+    def run(self, path: Path | None = None, workers: int | None = None, name: str = "") -> EvaluationResult:
         """Runs the episodes, shows a progress bar and returns the results.
 
         What is done so far is written every few seconds and however it ends; a file that holds a part of this study is
@@ -175,78 +178,72 @@ class Study:
         check_workers(workers)
         if path:
             check_writable(path)
-        rows = self._done(path)
-        todo = sorted(
-            set(range(self.subject["seed"], self.subject["seed"] + self.n_episodes)) - {r["seed"] for r in rows}
-        )
+        episodes = self._done(path)
+        todo = sorted(set(self.subject.seeds) - {episode.seed for episode in episodes})
         saved = time.monotonic()
         try:
-            with tqdm(total=self.n_episodes, initial=len(rows), desc=name or None, leave=False, disable=None) as bar:
+            with tqdm(
+                total=self.n_episodes, initial=len(episodes), desc=name or None, leave=False, disable=None
+            ) as bar:
                 workers = workers or provenance.n_cores()
-                for row in evaluate(self.policy, self.env, todo, workers=workers, describe=self.describe):
-                    rows.append(row)
+                for episode in evaluate(self.policy, self.env, todo, workers=workers, describe=self.describe):
+                    episodes.append(episode)
                     bar.update()
-                    mean, rate = (sum(r[what] for r in rows) / len(rows) for what in ("score", "success"))
-                    bar.set_postfix_str(f"score {mean:.3f}, success {rate:.2f}")
+                    score = sum(one.score for one in episodes) / len(episodes)
+                    success = sum(one.success for one in episodes) / len(episodes)
+                    bar.set_postfix_str(f"score {score:.3f}, success {success:.2f}")
                     if path and time.monotonic() - saved > SAVE_EVERY:
-                        write_results(self.results(rows), path)
+                        self.result(episodes).save(path)
                         saved = time.monotonic()
         except BaseException:
-            if rows:
-                self._keep(rows, path)
+            if episodes:
+                self._keep(episodes, path)
             raise
-        results = self.results(rows)
-        if path and todo:
-            write_results(results, path)
-        return read_results(path) if path else results
+        if path is None:
+            return self.result(episodes)
+        if todo:
+            self.result(episodes).save(path)
+        return EvaluationResult.load(path)
 
-    def results(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The content of a results file with these episodes."""
-        origin = {
-            "command": provenance.command(),
-            "commit": provenance.commit(),
-            "date": provenance.now(),
-            "versions": provenance.versions(),
-            "machine": provenance.machine(),
-            "n_together": min(self.policy.n_together, self.n_episodes),
-        }
-        return summarise(self.subject, rows, origin)
+    def result(self, episodes: Sequence[EpisodeResult]) -> EvaluationResult:
+        """What is found in these episodes, at least one."""
+        origin = Origin.here(n_together=min(self.policy.n_together, self.n_episodes))
+        return EvaluationResult.of(self.subject, episodes, origin)
 
-    def _done(self, path: Path | None) -> list[dict[str, Any]]:
+    def _done(self, path: Path | None) -> list[EpisodeResult]:
         """The episodes of this study that a file already holds."""
         if path is None or not path.exists():
             return []
-        before = read_results(path)
-        if any(before.get(key) != value for key, value in self.subject.items()):
+        before = EvaluationResult.load(path)
+        if before.subject != self.subject:
             raise LoadError(
                 f"{path}: expected nothing, or a part of this evaluation, found another one (policy "
-                f"{before['policy']['name']!r}, {before['n_episodes']} episodes from seed {before['seed']}); choose "
-                "another name or remove it"
+                f"{before.subject.policy['name']!r}, {before.subject.n_episodes} episodes from seed "
+                f"{before.subject.seed}); choose another name or remove it"
             )
-        made_by, now = (before.get("commit"), before["versions"].get("closedform")), self._made_by()
-        if not before["complete"] and made_by != now:
+        made_by, now = (before.origin.commit, before.origin.versions.get("closedform")), self._made_by()
+        if not before.complete and made_by != now:
             raise LoadError(
                 f"{path}: expected a part of an evaluation with this code, commit {now[0]}, found one with commit "
                 f"{made_by[0]}, version {made_by[1]}; choose another name or remove it"
             )
-        return before["episodes"]
+        return list(before.episodes)
 
     @staticmethod
     def _made_by() -> tuple[str | None, str]:
         return provenance.commit(), provenance.versions()["closedform"]
 
-    def _keep(self, rows: Sequence[dict[str, Any]], path: Path | None) -> None:
-        results = self.results(rows)
-        said = f"stopped after {len(rows)} of {self.n_episodes} episodes"
+    def _keep(self, episodes: Sequence[EpisodeResult], path: Path | None) -> None:
+        result = self.result(episodes)
+        said = f"stopped after {len(episodes)} of {self.n_episodes} episodes"
         try:
             if path:
-                write_results(results, path)
+                result.save(path)
                 print(f"{said}, which are in {path}; the same command goes on from there", file=sys.stderr)
                 return
         except SaveError:  # what stopped the evaluation is said in any case
             said += f" ({path} could not be written)"
-        score, success = results["score"]["mean"], results["success"]["mean"]
-        print(f"{said}: score {score:.3f}, success {success:.3f}", file=sys.stderr)
+        print(f"{said}: score {result.score.mean:.3f}, success {result.success.mean:.3f}", file=sys.stderr)
 
 
 def _there(name: str, known: Container[str]) -> str:

@@ -11,24 +11,25 @@ import numpy as np
 
 from closedform.errors import MissingExtraError
 from closedform.evaluation.environment import make_environment
+from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.rollout import Rollout, roll_out
 from closedform.evaluation.study import Study
 from closedform.files import write_file
 
 
-def film(study: Study, rows: Sequence[dict[str, Any]], n: int, folder: Path) -> list[Path]:
+def film(study: Study, episodes: Sequence[EpisodeResult], n: int, folder: Path) -> list[Path]:
     """Runs n episodes again, from the worst to the best, and writes an mp4 file of each."""
     paths = []
-    for row in spread(rows, n):
-        rollout, frames = filmed(study, row["seed"])
-        paths.append(folder / f"seed-{row['seed']}-score-{rollout.score:.2f}.mp4")
+    for episode in spread(episodes, n):
+        rollout, frames = filmed(study, episode.seed)
+        paths.append(folder / f"seed-{episode.seed}-score-{rollout.score:.2f}.mp4")
         write_file(paths[-1], encode(frames, make_environment(study.env).rate))
     return paths
 
 
-def spread(rows: Sequence[dict[str, Any]], n: int) -> list[dict[str, Any]]:
+def spread(episodes: Sequence[EpisodeResult], n: int) -> list[EpisodeResult]:
     """n episodes from the worst to the best, evenly in between; of equal scores a longer one is worse."""
-    ranked = sorted(rows, key=lambda row: (row["score"], -row["steps"]))
+    ranked = sorted(episodes, key=lambda episode: (episode.score, -episode.steps))
     places = np.linspace(0, len(ranked) - 1, min(n, len(ranked))).round().astype(int)
     return [ranked[place] for place in dict.fromkeys(places.tolist())]
 

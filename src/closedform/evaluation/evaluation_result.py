@@ -1,0 +1,161 @@
+"""EvaluationResult: all that an evaluation found, the file that it writes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closedform.errors import DataError, LoadError
+from closedform.evaluation.episode_result import EpisodeResult
+from closedform.evaluation.intervals import Interval, bootstrap_ci95, wilson_ci95
+from closedform.evaluation.origin import Origin
+from closedform.evaluation.results_check import check_results, refuse, short
+from closedform.evaluation.subject import Subject
+from closedform.files import read_json, write_file
+
+FORMAT = "closedform-results"
+FORMAT_VERSION = 1
+FIGURES = ("complete", "score", "success", "steps", "latency_ms")
+NAMES = {"format", "format_version", *Subject.__dataclass_fields__, *FIGURES, *Origin.__dataclass_fields__, "episodes"}
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """How well a policy did.
+
+    Attributes:
+        subject: what was evaluated.
+        complete: whether all of its episodes are there.
+        score: the mean over episodes (95%, bootstrap).
+        success: the share of episodes that succeeded (95%, Wilson).
+        mean_steps: of an episode.
+        latency_p50_ms, latency_p99_ms: percentiles over all plans.
+        origin: what made it.
+        episodes: at least one, by their seeds.
+        extra: other fields that a file holds.
+    """
+
+    subject: Subject
+    complete: bool
+    score: Interval
+    success: Interval
+    mean_steps: float
+    latency_p50_ms: float
+    latency_p99_ms: float
+    origin: Origin
+    episodes: tuple[EpisodeResult, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        taken = sorted(NAMES & self.extra.keys())
+        if taken:
+            raise DataError(f"expected extra fields under names of their own, found {taken[0]!r}")
+
+    @classmethod
+    def of(cls, subject: Subject, episodes: Iterable[EpisodeResult], origin: Origin) -> EvaluationResult:
+        """Summarizes episodes, which come in any order; at least one."""
+        episodes = tuple(sorted(episodes, key=lambda episode: episode.seed))
+        if not episodes:
+            raise DataError("expected at least one episode to summarize, found none")
+        n, n_successes = len(episodes), sum(episode.success for episode in episodes)
+        scores = np.array([episode.score for episode in episodes])
+        latencies = np.concatenate([episode.latency_ms for episode in episodes])
+        return cls(
+            subject=subject,
+            complete=n == subject.n_episodes,
+            score=Interval(float(scores.mean()), *bootstrap_ci95(scores)),
+            success=Interval(n_successes / n, *wilson_ci95(n_successes, n)),
+            mean_steps=float(np.mean([episode.steps for episode in episodes])),
+            latency_p50_ms=float(np.percentile(latencies, 50)),
+            latency_p99_ms=float(np.percentile(latencies, 99)),
+            origin=origin,
+            episodes=episodes,
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> EvaluationResult:
+        """Reads a results file; all of it is checked, since a file may come from anywhere."""
+        return cls.from_json(read_json(Path(path), "a results file"), path)
+
+    def save(self, path: str | Path) -> None:
+        """Writes a results file; the old one is replaced only when the new one is whole."""
+        content = self.to_json()
+        rows = ",\n".join(f"    {json.dumps(row)}" for row in content["episodes"])
+        head = json.dumps({**content, "episodes": []}, indent=2)
+        write_file(Path(path), head.removesuffix("[]\n}") + f"[\n{rows}\n  ]\n}}\n")
+
+    @classmethod
+    def from_json(cls, content: Any, where: object = "results") -> EvaluationResult:
+        """Reads the content of a results file.
+
+        Args:
+            content: what `to_json` returned.
+            where: the file, for messages.
+        """
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise LoadError(f"{where}: expected a results file of 'closedform eval --json', found another file")
+        if content.get("format_version") != FORMAT_VERSION:
+            raise LoadError(
+                f"{where}: expected results of version {FORMAT_VERSION}, found "
+                f"{content.get('format_version')!r:.60}; another version of closedform wrote it"
+            )
+        if content.get("episodes") == []:
+            raise LoadError(f"{where}: expected episodes, found none; the evaluation stopped before its first ended")
+        check_results(content, where)
+        result = cls(
+            subject=Subject.from_json(content),
+            complete=content["complete"],
+            score=Interval.from_json(content["score"]),
+            success=Interval.from_json(content["success"]),
+            mean_steps=content["steps"]["mean"],
+            latency_p50_ms=content["latency_ms"]["p50"],
+            latency_p99_ms=content["latency_ms"]["p99"],
+            origin=Origin.from_json(content),
+            episodes=tuple(
+                EpisodeResult.from_json(row, where, f"episodes[{index}].")
+                for index, row in enumerate(content["episodes"])
+            ),
+            extra={key: value for key, value in content.items() if key not in NAMES},
+        )
+        result._check_agreement(where)
+        return result
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of a results file."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            **self.subject.to_json(),
+            "complete": self.complete,
+            "score": self.score.to_json(),
+            "success": self.success.to_json(),
+            "steps": {"mean": self.mean_steps},
+            "latency_ms": {"p50": self.latency_p50_ms, "p99": self.latency_p99_ms},
+            **self.origin.to_json(),
+            **self.extra,
+            "episodes": [episode.to_json() for episode in self.episodes],
+        }
+
+    def _check_agreement(self, where: object) -> None:
+        """Refuses figures that are not those of the episodes."""
+        allowed, seeds = self.subject.seeds, [episode.seed for episode in self.episodes]
+        if len(set(seeds)) < len(seeds) or min(seeds) < allowed[0] or max(seeds) > allowed[-1]:
+            refuse(where, f"each seed from {allowed[0]} to {allowed[-1]} at most once", f"seeds {short(seeds)}")
+        n = self.subject.n_episodes
+        if self.complete != (len(seeds) == n):
+            refuse(where, f"complete to say whether all {n} episodes are there", f"{self.complete} with {len(seeds)}")
+        means = {
+            "score": (self.score.mean, [episode.score for episode in self.episodes]),
+            "success": (self.success.mean, [episode.success for episode in self.episodes]),
+            "steps": (self.mean_steps, [episode.steps for episode in self.episodes]),
+        }
+        for what, (found, values) in means.items():
+            mean = math.fsum(float(value) / len(values) for value in values)
+            if not math.isclose(mean, found, rel_tol=1e-6, abs_tol=1e-6):
+                refuse(where, f"{what}.mean to be that of the episodes, {mean:.6g}", f"{found:.6g}")

@@ -1,0 +1,41 @@
+"""Subject: what was evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was evaluated; two evaluations of the same subject have the same episodes.
+
+    Attributes:
+        env: the environment's name.
+        demos: `name` of the demonstrations, None for those of a saved policy, and `Policy.fingerprint` of them.
+        policy: its `name` and its `class`.
+        parameters: of the policy.
+        seed, n_episodes: the seeds of the episodes are seed, seed + 1, ...
+    """
+
+    env: str
+    demos: Mapping[str, Any]
+    policy: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+    seed: int
+    n_episodes: int
+
+    @property
+    def seeds(self) -> range:
+        """Of the episodes."""
+        return range(self.seed, self.seed + self.n_episodes)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Subject:
+        """What a results file says, which has been checked."""
+        return cls(**{name: content[name] for name in cls.__dataclass_fields__})
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields of a results file."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
