@@ -28,7 +28,6 @@ ODD = ("", ".", "..", "-", "--", "x" * 300, "\udcff", "²", "٣", "~nouser", "a/
 NUMBERS = ("0", "1", "2", "-1", "0.5", "nan", "inf", "-inf", "1e400", "9" * 30, "9" * 5000, "²", "٣", "0x1", "1_0", "")
 SETTINGS = ("tau", "bandwidth", "n_neighbors", "n_action_steps", "n_diffusion_steps", "frames", "padding", "nothing")
 NOT_RUN = "as far as a command gets while fuzzing"
-STUDIES = ("pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline")
 POSITIONAL = {
     "compare": ("results", "results"),
     "convert": ("demos", "new"),
@@ -75,7 +74,7 @@ class CommandLines:
         """A command with arguments that mostly have the right form."""
         command = str(rng.choice(list(COMMANDS)))
         arguments = [_word(rng, kind) for kind in POSITIONAL.get(command, ())]
-        fields = [f for f in dataclasses.fields(COMMANDS[command]) if f.kw_only or f.name in ("json", "output", "only")]
+        fields = [f for f in dataclasses.fields(COMMANDS[command]) if f.kw_only or f.name in ("json", "output")]
         arguments += USUAL.get(command, []) if rng.random() < 0.8 else []
         for field in rng.permutation(np.array(fields, object))[: int(rng.choice([0, 0, 1, 1, 2, 4]))]:
             option = "-o" if field.name == "output" else f"--{field.name.replace('_', '-')}"
@@ -177,7 +176,6 @@ def _value(rng: np.random.Generator, name: str, kind: str) -> list[str]:
         "familiar": lambda: [_word(rng, "demos")],
         "json": lambda: [] if "bool" in kind else [str(rng.choice(["new.json", "a.json", "/", "text/x", "demos"]))],
         "output": lambda: [_word(rng, "new")],
-        "work": lambda: ["new"],
         "to": lambda: [str(rng.choice(["folder", "zarr", "robomimic", "lerobot", "csv"]))],
         "task": lambda: [str(rng.choice(["lift", "nothing"]))],
         "device": lambda: [str(rng.choice(["cpu", "auto", "cuda", "nope", ""]))],

@@ -72,6 +72,7 @@ def saving(path: Path) -> Iterator[None]:
 @contextmanager
 def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
     """A temporary file or folder that takes its place only when all of it was written; nothing is ever replaced."""
+    _check_name(path)
     if path.exists():
         raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
     with saving(path):
@@ -173,10 +174,14 @@ def check_writable(path: Path) -> None:
         trial.unlink()
 
 
+def _check_name(path: Path) -> None:
+    if not path.name or "\0" in str(path):
+        raise SaveError(f"{path}: expected a name to write to, found none")
+
+
 def _places(path: Path) -> tuple[Path, Path]:
     """The file that a name stands for, and a temporary one beside it."""
-    if not path.name or "\0" in str(path):
-        raise SaveError(f"{path}: expected the name of a file to write, found none")
+    _check_name(path)
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise SaveError(f"{path}: expected the name of a file to write, found a folder")

@@ -44,6 +44,7 @@ REFUSED: list[list[str]] = [
     *([*EXPLAIN, "--false-alarm-rate", x] for x in [*REAL, "0", "1"]),
     *([*EXPLAIN, "-o", path] for path in FILES),
     *(["explain", "--demos", "demos", "--observation", "0", "0", "0", x] for x in REAL[:7]),
+    *(["convert", "demos", path] for path in ["/", "", "..", "folder", "file/x", "/proc/x", "x" * 300, "no\0where"]),
     *(["tune", "demos", "-o", path] for path in FILES),
     *(["report", "results.json", "-o", path] for path in FILES),
     *(["report", "results.json", "--env", name] for name in ["", "os:abort", "\udcff"]),
@@ -146,20 +147,25 @@ CLOSEDFORM = f"'{sys.executable}' -m closedform"
     [
         ("data list | head -0", "141", b""),
         ("--help | head -0", "141", b""),
+        ("--version | head -0", "141", b""),
         ("data list >&-", "2", b"closedform: the output: expected to write it, found Bad file descriptor\n"),
+        ("--version >&-", "2", b"closedform: the output: expected to write it, found Bad file descriptor\n"),
         ("info nowhere 2>&-", "2", b""),
         ("info nowhere >&- 2>&- <&-", "2", b""),
-        pytest.param(
-            "data list > /dev/full",
-            "2",
-            b"closedform: expected to be able to read and write, found [Errno 28] No space left on device\n",
-            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full"),
-        ),
     ],
 )
 def test_streams_that_are_closed_or_full(tmp_path, command, status, error):
     statuses, _, said = run(f"{CLOSEDFORM} {command}", tmp_path)
     assert statuses[0] == status and said == error
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # it fails when Python ends or at once
+@pytest.mark.parametrize("command", ["data list", "--help", "--version"])
+def test_full_output(tmp_path, command, unbuffered):
+    statuses, _, said = run(f"{CLOSEDFORM} {command} > /dev/full", tmp_path, PYTHONUNBUFFERED=unbuffered)
+    assert statuses == ["2"] and said.count(b"\n") == 1
+    assert said.startswith(b"closedform: ") and said.endswith(b"No space left on device\n")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs file names that are no text")

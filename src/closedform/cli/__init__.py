@@ -37,11 +37,19 @@ COMMANDS: dict[str, Any] = {
 }
 
 
+class Version:
+    """Says which version this is."""
+
+    def run(self) -> None:
+        """Prints it."""
+        print(f"closedform {__version__}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; a mistake is one line on the error stream and exit status 2."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
-        print(f"closedform {__version__}")
+        run(Version)
         return
     about = f"Training-free imitation learning, version {__version__}."
     run(lambda: tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="closedform", description=about, args=arguments))

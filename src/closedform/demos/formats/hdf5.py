@@ -167,9 +167,9 @@ def json_attribute(path: Path, attributes: Any, name: str) -> Any:
     return parse_json(text, f"{path}: {name}")
 
 
-def is_file_with(path: Path, purpose: str, found: Any) -> bool:
+def is_file_with(path: Path, found: Any) -> bool:
     """Whether a path is an HDF5 file for which `found(file)` holds; one that cannot be read is none."""
-    h5py = require("h5py", purpose)
+    h5py = require("h5py", "reading an HDF5 file")
     try:
         with h5py.File(path, "r") as file:
             return bool(found(file))

@@ -29,7 +29,7 @@ def _file(path: Path) -> Path:
 def matches(path: Path) -> bool:
     """Whether a path is an HDF5 file with groups `episode_N`, or a folder with such a file."""
     file = _file(path)
-    return not file.is_dir() and is_file_with(file, PURPOSE, lambda root: any(map(EPISODE.fullmatch, root)))
+    return not file.is_dir() and is_file_with(file, lambda root: any(map(EPISODE.fullmatch, root)))
 
 
 def read(path: Path, options: ReadOptions) -> Demos:

@@ -48,7 +48,7 @@ SECOND_ARM_KEYS = ("robot1_eef_pos", "robot1_eef_quat", "robot1_gripper_qpos")
 
 def matches(path: Path) -> bool:
     """Whether a path is an HDF5 file with robomimic's group `data/demo_N`."""
-    return is_file_with(path, PURPOSE, lambda file: any(map(DEMO.fullmatch, names_in(path, file, "data"))))
+    return is_file_with(path, lambda file: any(map(DEMO.fullmatch, names_in(path, file, "data"))))
 
 
 def read(path: Path, options: ReadOptions) -> Demos:
