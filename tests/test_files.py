@@ -1,12 +1,15 @@
 """Files: what is mapped is exactly what the header says, and nothing outside of it."""
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from closedform.files import MAX_HEADER, crc32, map_safetensors
+from closedform.errors import LoadError
+from closedform.files import MAX_HEADER, crc32, map_safetensors, read_json
 
 
 def write(path, header, data=bytes(48)):
@@ -71,3 +74,16 @@ def test_a_file_without_a_header_is_refused(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
     with (tmp_path / "x").open("rb") as file, pytest.raises(ValueError):
         map_safetensors(file)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_json_from_a_pipe_that_nobody_writes_to_is_refused_and_from_one_with_a_writer_read(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(LoadError, match="expected JSON"):
+        read_json(pipe)
+    reader, writer = os.pipe()
+    os.write(writer, b"[1, 2]")
+    os.close(writer)
+    assert read_json(Path(f"/dev/fd/{reader}")) == [1, 2]
+    os.close(reader)

@@ -48,13 +48,21 @@ def parse_json(text: str | bytes, where: object, expected: str = "JSON") -> Any:
 def read_json(path: Path, expected: str = "JSON") -> Any:
     """The value of a JSON file; see `parse_json`. A file that cannot be read is a `LoadError` as well."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_now) as file:
             data = file.read(2**30)  # a device may never end
     except FileNotFoundError as error:
         raise LoadError(f"{path}: expected {expected}, found nothing there") from error
     except (OSError, ValueError) as error:
         raise LoadError(f"{path}: expected {expected}, found {error}") from error
     return parse_json(data, path, expected)
+
+
+def _open_now(path: str, flags: int) -> int:
+    """Opens a file without waiting for somebody to write into it, as a named pipe would; one with a writer is read."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if hasattr(os, "set_blocking"):
+        os.set_blocking(descriptor, True)
+    return descriptor
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Files that were made to mislead: each is refused in one line, before anything large is allocated."""
 
 import json
+import os
 import zipfile
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -221,3 +223,55 @@ def test_ranges_of_episodes_are_counted_before_they_are_written_out():
     for text in ("0:99999999999", ",".join(["0:999999"] * 3)):
         with pytest.raises(ClosedFormError, match="expected at most 1000000 numbers"):
             _numbers(text)
+
+
+def test_bytes_behind_an_array_are_not_read(tmp_path):
+    path = tmp_path / "long.npz"
+    arrays = {"observations": np.zeros((2, 1)), "actions": np.zeros((2, 1)), "episode_ends": np.array([2])}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, array)
+                file.write(bytes(1000 if name == "actions" else 0))
+    refused(path, "expected 16 bytes of actions as its header says, found 1016")
+
+
+@pytest.mark.parametrize("kind", [pa.binary(1000), pa.string(), pa.list_(pa.binary())])
+def test_bytes_in_place_of_numbers_are_refused_before_they_are_decoded(tmp_path, monkeypatch, kind):
+    path = lerobot(tmp_path / "texts")
+    value = ["x" * 1000] if pa.types.is_list(kind) else "x" * 1000
+    table = pa.table(
+        {"observation.state": pa.array([value] * 4, kind), "action": np.zeros(4), "episode_index": [0] * 4}
+    )
+    pq.write_table(table, path / "data" / "chunk-000" / "file-000.parquet")
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("it was decoded"))
+    refused(path, "expected observation.state to be numbers")
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_long_words_of_tasks_count_in_full(tmp_path, use_dictionary):
+    table = pa.table({"task_index": np.arange(50), "task": [f"{n}".ljust(10_000) for n in range(50)]})
+    path = tmp_path / "tasks.parquet"
+    pq.write_table(table, path, compression="zstd", use_dictionary=use_dictionary, data_page_size=50_000)
+    assert path.stat().st_size < 50_000
+    assert 500_000 < decoded_size(path, ["task_index", "task"]) < 600_000
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("place", ["", "episode_000000.safetensors", "main_data.hdf5", "data/chunk-000/0.parquet"])
+def test_pipes_that_nobody_writes_to_are_refused(demos, tmp_path, place):
+    path = tmp_path / "demos"
+    if place.endswith("safetensors"):
+        save_demos(demos, path)
+        (path / place).unlink()
+    elif place.endswith("parquet"):
+        lerobot(path)
+    elif place:
+        path.mkdir()
+    os.mkfifo(path / place)
+    refused(path, "expected")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
+def test_devices_are_no_demonstrations():
+    refused("/dev/zero", "found a device or pipe")

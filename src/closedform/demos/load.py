@@ -112,6 +112,8 @@ def find_reader(path: Path) -> ModuleType:
     if not _exists(path):
         known = ", ".join(CATALOGUE)
         raise LoadError(f"{path}: expected demonstrations, found nothing there; datasets known by name are {known}")
+    if not (path.is_file() or path.is_dir()):  # it may never end, or never begin, and can be read only once
+        raise LoadError(f"{path}: expected a file or folder of demonstrations, found a device or pipe")
     try:
         for reader in READERS:
             if not _could_be(path, reader):

@@ -86,7 +86,7 @@ def _read_npy(path: Path, name: str, file: IO[bytes], length: int, sizes: Sizes)
         raise LoadError(f"{path}: expected {name} to be real numbers, found Python objects")
     n_bytes = math.prod(shape) * dtype.itemsize
     sizes.add(name, shape, dtype)
-    if file.tell() + n_bytes > length:
+    if file.tell() + n_bytes != length:
         raise LoadError(f"{path}: expected {n_bytes} bytes of {name} as its header says, found {length - file.tell()}")
     array = np.frombuffer(file.read(n_bytes), dtype)
     return array.reshape(shape[::-1]).T if order else array.reshape(shape)

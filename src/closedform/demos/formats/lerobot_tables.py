@@ -181,7 +181,20 @@ def _open(file: Path, sizes: Sizes, columns: list[str], dictionary: list[str] | 
     parquet = require("pyarrow.parquet", PURPOSE)
     sizes.add_bytes(file.name, decoded_size(file, columns))
     with parquet.ParquetFile(file, read_dictionary=dictionary, page_checksum_verification=True) as opened:
+        for field in opened.schema_arrow:
+            if field.name in columns and field.name not in (dictionary or ()) and not _holds_numbers(field.type):
+                raise LoadError(f"{file}: expected {field.name} to be numbers, found {field.type}")
         return opened.read(columns=columns)
+
+
+def _holds_numbers(kind: Any) -> bool:
+    """Whether a column has numbers, or lists of them: texts and bytes may be of any length, however few there are."""
+    types = require("pyarrow", PURPOSE).types
+    while types.is_nested(kind) or types.is_dictionary(kind):
+        if not hasattr(kind, "value_type"):
+            return False
+        kind = kind.value_type
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
 
 
 def _numbers(file: Path, name: str, column: Any) -> np.ndarray:

@@ -22,7 +22,7 @@ EPISODE = re.compile("episode_[0-9]+")
 
 def _file(path: Path) -> Path:
     if path.is_dir():
-        return next((f for f in (path / "data" / "main_data.hdf5", path / "main_data.hdf5") if f.exists()), path)
+        return next((f for f in (path / "data" / "main_data.hdf5", path / "main_data.hdf5") if f.is_file()), path)
     return path
 
 

@@ -3,23 +3,25 @@
 pyarrow ends the process when a damaged footer is asked for a column's metadata, so the footer is read here: Thrift's
 compact protocol, of which parquet uses these structures (parquet.thrift): FileMetaData.row_groups (4),
 RowGroup.columns (1), RowGroup.num_rows (3), ColumnChunk.meta_data (3), ColumnMetaData.type (1), path_in_schema (3) and
-num_values (5).
+num_values (5), total_compressed_size (7), data_page_offset (9) and dictionary_page_offset (11). Texts have no width,
+so the headers of their pages are read as well: PageHeader.uncompressed_page_size (2) and compressed_page_size (3).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from closedform.errors import LoadError
 
 LARGEST = 256 << 20  # bytes of a footer
 DEEPEST = 16
-FLOAT = 4  # of parquet's types
+FLOAT, TEXT = 4, 6  # of parquet's types
+PAGE_HEADER = 1 << 16  # bytes, of which those of a page with statistics are a few hundred
 
 
 def decoded_size(path: Path, columns: list[str]) -> int:
-    """Bytes that columns take in memory as float32 or as eight bytes a number."""
+    """Bytes that columns take in memory as float32, as eight bytes a number, or as texts that are kept once each."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -30,19 +32,35 @@ def decoded_size(path: Path, columns: list[str]) -> int:
                 raise LoadError(f"{path}: expected a whole parquet file, found no footer at its end")
             file.seek(size - 8 - length)
             footer = _Thrift(file.read(length)).struct()
-        total = 0
-        for group in footer.get(4, []):
-            rows = int(group[3])
-            for column in group[1]:
-                facts = column[3]
-                name = b".".join(facts[3]).decode("utf-8", "replace")
-                if any(name == wanted or name.startswith(f"{wanted}.") for wanted in columns):
-                    total += max(int(facts[5]), rows, 0) * (4 if facts[1] == FLOAT else 8)
-        return total
+            total = 0
+            for group in footer.get(4, []):
+                rows = int(group[3])
+                for column in group[1]:
+                    facts = column[3]
+                    name = b".".join(facts[3]).decode("utf-8", "replace")
+                    if any(name == wanted or name.startswith(f"{wanted}.") for wanted in columns):
+                        total += max(int(facts[5]), rows, 0) * (4 if facts[1] == FLOAT else 8)
+                        total += _pages_size(file, facts) if facts[1] == TEXT else 0
+            return total
     except (IndexError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise LoadError(f"{path}: expected the footer of a parquet file, found a damaged one: {error!r}") from error
     except OSError as error:
         raise LoadError(f"{path}: expected a parquet file that can be read, found {error}") from error
+
+
+def _pages_size(file: BinaryIO, facts: dict[int, Any]) -> int:
+    """Bytes of the pages of a column when they are decompressed, from their headers."""
+    at = min(offset for offset in (facts[9], facts.get(11) or facts[9]) if offset > 0)
+    end, total = at + facts[7], 0
+    while at < end:
+        file.seek(at)
+        header = _Thrift(file.read(PAGE_HEADER))
+        page = header.struct()
+        if page[2] < 0 or page[3] < 0:
+            raise ValueError("a page of less than no bytes")
+        at += header.at + page[3]
+        total += page[2]
+    return total
 
 
 class _Thrift:

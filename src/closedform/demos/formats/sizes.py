@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -36,10 +37,16 @@ class Sizes:
     @classmethod
     def of(cls, path: Path, files: Iterable[Path]) -> Sizes:
         """For what is read from these files."""
+        total = 0
         try:
-            return cls(path, sum(file.stat().st_size for file in files))
+            for file in files:
+                facts = file.stat()
+                if not stat.S_ISREG(facts.st_mode):  # opening a pipe waits for a writer, and a device may never end
+                    raise LoadError(f"{file}: expected a file, found something else")
+                total += facts.st_size
         except OSError as error:
             raise LoadError(f"{path}: expected files that can be read, found {error}") from error
+        return cls(path, total)
 
     def add(self, name: str, shape: Sequence[int], dtype: np.dtype) -> None:
         """Counts an array; numbers other than float32 and float64 become float64."""
