@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 from tqdm import tqdm
 
+from closedform import kernels
 from closedform.errors import ClosedFormError
 
 WARM_UP = 600.0  # seconds that a worker may take to get ready, which includes compiling
@@ -96,6 +97,7 @@ def work(connection: Any, targets: dict[str, str], folder: Path, memory: int) ->
         os.dup2(output.fileno(), descriptor)
     tqdm.set_lock(threading.RLock())  # not one of processes, which a process that is ended leaves behind
     os.environ["CLOSEDFORM_DATA"] = str(folder / "data")
+    kernels.PATIENCE = WARM_UP  # commands may say one thing only, and not that they compile
     _stay_offline()
     made: dict[str, Target] = {}
     for name, path in targets.items():

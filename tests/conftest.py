@@ -9,9 +9,10 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # the GPU's kernels on the CPU
 import numpy as np
 import pytest
 
-from closedform import Demos, Layout, load_demos
+from closedform import Demos, Layout, kernels, load_demos
 from closedform.demos.catalogue import CATALOGUE, cache_folder, cached_path
 
+kernels.PATIENCE = 3600.0  # tests of what is printed do not depend on how long compiling takes
 DATA = Path(__file__).parents[2] / "shared" / "data"
 
 

@@ -1,6 +1,7 @@
 """The command line: help, facts, and one line for every mistake."""
 
 import json
+import logging
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 from closedform import ClosedFormPolicy, Layout, __version__, load_demos, save_demos
 from closedform.cli import main
+from closedform.cli.policy import Info
 from tests.conftest import planar_demos
 
 
@@ -97,3 +99,9 @@ def test_a_reader_that_goes_away_is_no_mistake(saved):
     command = f"{sys.executable} -m closedform info {saved} | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.stderr == "" and done.stdout.count("\n") == 1
+
+
+def test_what_is_logged_is_a_line_like_all_others(monkeypatch, capsys):
+    monkeypatch.setattr(Info, "run", lambda self: logging.getLogger("closedform").warning("compiling\nfor a while"))
+    main(["info", "pusht-dit"])
+    assert capsys.readouterr().err == "closedform: compiling\\nfor a while\n"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import tyro
@@ -89,9 +90,22 @@ def _run(parse: Callable[[], Any]) -> None:
         if stop.code:
             _fail(_one_line(errors.getvalue()))
         raise
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _logging_as_lines():
         warnings.showwarning = _say_once()
         command.run()
+
+
+@contextlib.contextmanager
+def _logging_as_lines() -> Iterator[None]:
+    """What the package logs is said as everything else is: one line on the error stream."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: streams.complain(record.getMessage())
+    logger = logging.getLogger("closedform")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _say_once() -> Callable[..., None]:

@@ -28,8 +28,13 @@ def announced(kernel: Any) -> Iterator[None]:
     if kernel.overloads:  # it was compiled or read from disk before
         yield
         return
-    message = "compiling the planner for this processor; it is kept on disk, so this happens once"
-    timer = threading.Timer(PATIENCE, logging.getLogger("closedform").warning, [message])
+
+    def announce() -> None:
+        if not kernel.stats.cache_hits:  # else it is only being read
+            message = "compiling the planner for this processor; it is kept on disk, so this happens once"
+            logging.getLogger("closedform").warning(message)
+
+    timer = threading.Timer(PATIENCE, announce)
     timer.daemon = True
     timer.start()
     try:
