@@ -125,7 +125,11 @@ def _neighbours(
 
 
 def _targets(store: Store, near: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Chunks of neighbours (q, k, n) and of the queries themselves (q, n), carried over as plans would be."""
+    """Chunks of neighbours (q, k, n) and of the queries themselves (q, n), transferred about as in a plan.
+
+    Each hand has the frame in which the chunks of its nearest neighbours vary least, and grasps what the query's window
+    grasps. Unlike in a plan all voters count the same, and the whole pose of a body is not preferred.
+    """
     spec = store.spec
     steps = np.unique(np.linspace(0, spec.n_action_steps - 1, N_STEPS).astype(int))
     rows = np.concatenate([queries[:, None], near], axis=1)
