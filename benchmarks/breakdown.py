@@ -30,7 +30,7 @@ EMPTIED: dict[str, dict[str, tuple[int, ...]]] = {  # arguments that leave a par
     "average": {"n_active": ()},
 }
 DIFFUSION_PARTS = {
-    "measure_from": "chunks less the centre",
+    "measure_from": "chunks less the center",
     "could_matter": "bounds on all candidates",
     "shifts_of": "products with perturbations",
     "logits_of": "logits of the active ones",
@@ -82,7 +82,7 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
     chunks = np.empty((k, size))
     transfer_near(stored, near, log_weights, math.inf, transfers, choice, rotation, chunks)
     of_diffusion = {
-        "neighbour_log_weights": log_weights,
+        "neighbor_log_weights": log_weights,
         "chunks": chunks,
         "reach": np.empty(1),
         "sampling": sampling._replace(stop_at=math.inf),
@@ -180,7 +180,7 @@ def warm_seconds(function: Callable[[], object], n_calls: int) -> float:
 
 
 def exponentials_needed(policy: ClosedFormPolicy, window: np.ndarray) -> int:
-    """Terms (step, perturbation, neighbour) of a plan that the kernel may not drop, counted on the reference.
+    """Terms (step, perturbation, neighbor) of a plan that the kernel may not drop, counted on the reference.
 
     The smoothed denoiser averages the plain one over perturbed samples, whose weights are these terms.
     """

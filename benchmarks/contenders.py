@@ -74,7 +74,7 @@ class Task:
         features = store.index.rows()
         return DirectJax(
             features,
-            store.normalised_chunks(np.arange(len(store)), store.as_recorded),
+            store.normalized_chunks(np.arange(len(store)), store.as_recorded),
             k=self.paper.n_neighbors(store),
             h=self.paper.h(store),
             tau=config.tau,
@@ -140,7 +140,7 @@ def reference(task: Task) -> Call:
     return without_kernels
 
 
-def nearest_neighbour(task: Task) -> Call:
+def nearest_neighbor(task: Task) -> Call:
     """The paper's 1-NN policy."""
     shared = {key: value for key, value in task.parameters.items() if key not in ("tau", "bandwidth")}
     policy = NearestNeighborPolicy(task.demos, "paper", **shared)
@@ -148,7 +148,7 @@ def nearest_neighbour(task: Task) -> Call:
 
 
 def direct_jax(task: Task) -> Call:
-    """The peer in JAX, which is given windows as features and leaves chunks normalised."""
+    """The peer in JAX, which is given windows as features and leaves chunks normalized."""
     peer, queries = task.peer, task.queries
     return lambda i: peer(queries[i % len(queries)], task.seed)
 
@@ -170,7 +170,7 @@ def check_peer(task: Task) -> None:
         differences.append(np.abs(made.chunks[0, 0] - task.peer(task.queries[i], np.random.default_rng(i))).max())
     if np.median(differences) > 1e-2:
         raise SystemExit(
-            f"the direct JAX version disagrees with the kernel: {np.median(differences):.3g} in normalised units"
+            f"the direct JAX version disagrees with the kernel: {np.median(differences):.3g} in normalized units"
         )
 
 
@@ -178,7 +178,7 @@ KERNELS, NETWORK = "closedform.kernels.plan", "closedform.neural.policy"
 CONTENDERS = {
     "kernel": Contender(kernel, 10_000, KERNELS),
     "kernel, default preset": Contender(default_preset, 10_000, KERNELS),
-    "1-NN": Contender(nearest_neighbour, 10_000, KERNELS),
+    "1-NN": Contender(nearest_neighbor, 10_000, KERNELS),
     "direct JAX": Contender(direct_jax, 1000, "peers.direct_jax"),
     "reference": Contender(reference, 100, KERNELS),
     "neural, 10 DDIM steps": Contender(partial(neural, sampler="ddim", n_steps=10), 100, NETWORK),

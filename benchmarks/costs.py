@@ -10,12 +10,12 @@ import numpy as np
 
 from breakdown import exponentials_needed, measure_parts
 from closedform import ClosedFormPolicy, Demos
-from closedform.figures import ACCENT, COLOURS, INK, QUIET, png, pyplot
+from closedform.figures import ACCENT, COLORS, INK, QUIET, png, pyplot
 from contenders import Task
 from push_t import make_task
 from report import number, table
 from roofline import BEYOND_CACHES, exponential_rate, read_rate
-from timing import Timed, fewer, summarise
+from timing import Timed, fewer, summarize
 
 N_CALLS, N_COUNTED = 300, 3
 N_WINDOWS, ROUNDS = 40, 15
@@ -31,7 +31,7 @@ class Sweep:
 
 SWEEPS = {
     "n_diffusion_steps": Sweep("S, diffusion steps", (10, 30, 100, 300, 1000)),
-    "n_neighbors": Sweep("k, neighbours", (50, 200, 500, 1000, 2000, 5000, 10_000)),
+    "n_neighbors": Sweep("k, neighbors", (50, 200, 500, 1000, 2000, 5000, 10_000)),
     "n_perturbations": Sweep("M, perturbations", (1, 4, 16, 32, 64, 128, 256)),
     "chunk_size": Sweep("N_a D_a, numbers in a chunk", (8, 24, 50, 100, 200, 500)),
     "n_episodes": Sweep("chunks", (25, 50, 100, 196, 4 * 196, 16 * 196)),
@@ -107,7 +107,7 @@ def measure_sweep(task: Task, name: str, rates: dict[str, float], quick: bool) -
         str(value): Timed(lambda i, p=policy: p.plan(task.window(i), seed=seed), fewer(N_CALLS, quick))
         for value, policy in policies.items()
     }
-    rows = summarise(timed, SWEEPS[name].label)
+    rows = summarize(timed, SWEEPS[name].label)
     points = []
     for value, policy in policies.items():
         counts = [exponentials_needed(policy, window) for window in task.windows[: 1 if quick else N_COUNTED]]
@@ -181,9 +181,9 @@ def draw(results: dict[str, Any], path: Path) -> None:
     for axis, (name, points) in zip(axes.flat, facts["sweeps"].items(), strict=False):
         values = [point["value"] for point in points]
         axis.loglog(values, [p["p50_ms"] for p in points], "o-", color=ACCENT, label="measured, p50")
-        axis.loglog(values, [p["search_ms"] for p in points], "--", color=COLOURS[0], label="floor: reading features")
+        axis.loglog(values, [p["search_ms"] for p in points], "--", color=COLORS[0], label="floor: reading features")
         axis.loglog(
-            values, [p["exponentials_ms"] for p in points], ":", lw=2, color=COLOURS[2], label="floor: exponentials"
+            values, [p["exponentials_ms"] for p in points], ":", lw=2, color=COLORS[2], label="floor: exponentials"
         )
         axis.set(xlabel=SWEEPS[name].label.replace("N_a D_a", "$N_a D_a$"), ylabel="ms", ylim=(3e-5, 60))
         axis.grid(color="#eceff4")
@@ -196,13 +196,13 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
 
 def draw_parts(axis: Any, plan: dict[str, Any]) -> None:
-    """Bars for the parts of a plan, the diffusion's own in another colour, with what they could be at least."""
+    """Bars for the parts of a plan, the diffusion's own in another color, with what they could be at least."""
     outside = {name: value for name, value in plan["parts_us"].items() if name not in ("diffusion", "everything else")}
-    rows = [(name, value, COLOURS[5]) for name, value in outside.items()]
-    rows += [(name, value, COLOURS[3]) for name, value in plan["diffusion_us"].items()]
+    rows = [(name, value, COLORS[5]) for name, value in outside.items()]
+    rows += [(name, value, COLORS[3]) for name, value in plan["diffusion_us"].items()]
     floors = {"search": plan["floors_us"]["search"], "exponentials and averages": plan["floors_us"]["exponentials"]}
-    for place, (name, value, colour) in enumerate(rows):
-        axis.barh(place, value, color=colour)
+    for place, (name, value, color) in enumerate(rows):
+        axis.barh(place, value, color=color)
         axis.text(max(value, 0), place, f" {name}, {value:.0f}", va="center", fontsize=9, color=INK)
         if name in floors:
             axis.plot([floors[name]] * 2, [place - 0.4, place + 0.4], color=ACCENT, lw=2)

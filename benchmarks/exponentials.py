@@ -43,7 +43,7 @@ def count(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
     """Of a plan on average, over some observations."""
     queries = planner.queries(planner.policy.windows(observations))
     numbers = planner.draw(len(queries), 1, torch.Generator("cuda").manual_seed(0))
-    near = planner.neighbours(queries, everything=True)
+    near = planner.neighbors(queries, everything=True)
     cut = planner.policy.cut(planner._k)
     needed = 0
     sample = numbers.noise
@@ -55,7 +55,7 @@ def count(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
         logits = base[:, :, None] + gain / sigma**2 * shifts[:, None]
         needed += int((logits > logits.amax(-1, keepdim=True) - cut).sum())
         sample = keep * sample + jump * (torch.softmax(logits, -1).mean(2) @ chunks)
-    fused = planner.neighbours(queries)
+    fused = planner.neighbors(queries)
     first_tile = TILES[0][0]
     return {
         "needed": needed / len(queries),

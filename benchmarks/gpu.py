@@ -174,7 +174,7 @@ def left_over(planner: BatchPlanner, observations: np.ndarray) -> float:
     """The share of plans that the fused kernel leaves over at its first try, since other neighbors matter."""
     queries = planner.queries(planner.policy.windows(batch(observations, COMPARED)))
     numbers = planner.draw(COMPARED, 1, torch.Generator("cuda").manual_seed(0))
-    return float(planner._diffuse_fused(planner.neighbours(queries), numbers)[1].float().mean())
+    return float(planner._diffuse_fused(planner.neighbors(queries), numbers)[1].float().mean())
 
 
 def parts_of_a_plan(planner: BatchPlanner, observations: np.ndarray) -> dict[str, float]:
@@ -185,11 +185,11 @@ def parts_of_a_plan(planner: BatchPlanner, observations: np.ndarray) -> dict[str
     queries = planner.queries(planner.policy.windows(batch(observations, COMPARED)))
     numbers = planner.draw(COMPARED, 1, torch.Generator("cuda").manual_seed(0))
     rows = torch_plan.nearest_rows(store, queries, k)
-    near = planner.neighbours(queries)
+    near = planner.neighbors(queries)
     return {
         "search": milliseconds(lambda: torch_plan.nearest_rows(store, queries, k)),
         "metric": milliseconds(lambda: torch_plan.squared_distances(store, queries, rows)),
-        "all before diffusion": milliseconds(lambda: planner.neighbours(queries)),
+        "all before diffusion": milliseconds(lambda: planner.neighbors(queries)),
         "diffusion": milliseconds(lambda: planner._diffuse_fused(near, numbers)),
     }
 
@@ -214,7 +214,7 @@ def peers(policy: ClosedFormPolicy, observations: np.ndarray) -> dict[str, dict[
 
     store, config = policy.store, policy.config
     features = store.index.rows()
-    chunks = store.normalised_chunks(np.arange(len(store)), store.as_recorded)
+    chunks = store.normalized_chunks(np.arange(len(store)), store.as_recorded)
     parameters = {
         "k": policy.n_neighbors(store),
         "h": policy.h(store),
@@ -263,7 +263,7 @@ def report(results: dict[str, Any]) -> str:
         f"{'reached' if latency < LATENCY_TARGET_MS else '**missed**'}. The network in the package takes "
         + ", ".join(f"{number(ms)} ms with {name}" for name, ms in results["one_plan_neural_ms"].items())
         + ".",
-        "- Against the reference in float64, in normalised actions: "
+        "- Against the reference in float64, in normalized actions: "
         + "; ".join(
             f"preset {preset} {row['worst']:.1e} at worst of {row['plans']} plans"
             + (f", of which {row['other_frame']} chose another frame" if row["other_frame"] else "")
@@ -274,8 +274,8 @@ def report(results: dict[str, Any]) -> str:
         "",
         "## The bound",
         "",
-        f"A plan needs {number(counted['needed'])} exponentials: those of (step, perturbation, neighbour) whose term "
-        f"is within {number(counted['cut'])} nats of the largest, counted with all neighbours. The fused kernel "
+        f"A plan needs {number(counted['needed'])} exponentials: those of (step, perturbation, neighbor) whose term "
+        f"is within {number(counted['cut'])} nats of the largest, counted with all neighbors. The fused kernel "
         f"evaluates {number(counted['evaluated'])}. This GPU makes {counted['rate'] / 1e12:.2f} of them a picosecond, "
         f"which would allow {counted['bound_plans_per_second'] / 1e6:,.0f} million plans a second.",
         "",

@@ -18,7 +18,7 @@ from contenders import CONTENDERS, CannotRunError, Task, check_peer
 from energy import NOT_TOLD
 from fresh import in_fresh_process
 from report import number, table
-from timing import Timed, fewer, median_seconds, summarise
+from timing import Timed, fewer, median_seconds, summarize
 
 PAPER = {  # table "computational_results": an RTX 3070 and a mobile Intel Ultra 5 135U
     "closed form": {"cpu_ms": 83.0, "gpu_ms": 34.0, "pre_inference_s": 0.501},
@@ -58,7 +58,7 @@ def measure(quick: bool) -> dict[str, Any]:
             timed[name] = Timed(contender.make(task), fewer(contender.n_calls, quick))
         except CannotRunError as error:
             missing[name] = str(error)
-    rows = summarise(timed, "Push-T")
+    rows = summarize(timed, "Push-T")
     before = measure_before(task, quick)
     fresh = {name: in_fresh_process(name) for name in rows if name not in SAME_PROCESS}
     for name, row in rows.items():

@@ -1,4 +1,4 @@
-"""Real-time behaviour: plans under load, with a deadline, and while episodes are added; whether memory grows.
+"""Real-time behavior: plans under load, with a deadline, and while episodes are added; whether memory grows.
 
 `make soak` looks at memory for longer.
 """
@@ -130,7 +130,7 @@ def report(facts: dict[str, Any]) -> str:
     grown = (growth["late_mb"] or 0.0) - (growth["early_mb"] or 0.0)
     return "\n".join(
         [
-            "## Real-time behaviour",
+            "## Real-time behavior",
             "",
             "An agent's plans on Push-T: alone, while another thread adds and removes episodes without a pause, and",
             f"under load ({facts['load']}).",

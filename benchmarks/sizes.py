@@ -11,7 +11,7 @@ import numpy as np
 from closedform import Demos
 from contenders import CONTENDERS, N_OBS_STEPS, Task, check_peer
 from report import number, table
-from timing import Timed, fewer, summarise
+from timing import Timed, fewer, summarize
 
 if TYPE_CHECKING:
     from closedform.neural.policy import NeuralPolicy
@@ -82,7 +82,7 @@ def measure(quick: bool) -> dict[str, Any]:
         )
         check_peer(task)
         timed = {key: Timed(CONTENDERS[key].make(task), fewer(n_calls, quick)) for key, n_calls in N_CALLS.items()}
-        rows = summarise(timed, name)
+        rows = summarize(timed, name)
         for key, row in rows.items():
             row["over_kernel"] = row["p50"] / rows["kernel"]["p50"]
             if key not in ("kernel", "1-NN"):

@@ -37,7 +37,7 @@ def fewer(n_calls: int, quick: bool) -> int:
     return min(n_calls, max(least, n_calls // QUICK)) if quick else n_calls
 
 
-def summarise(contenders: Mapping[str, Timed], what: str) -> dict[str, dict[str, Any]]:
+def summarize(contenders: Mapping[str, Timed], what: str) -> dict[str, dict[str, Any]]:
     """Milliseconds of each contender's calls, and joules of one where the machine tells."""
     for contender in contenders.values():
         contender.call(0)  # what the first call compiles or loads is measured elsewhere

@@ -26,9 +26,9 @@ DATA, SAMPLE = "#4c566a", "#c8553d"
 def make_demos(rng: np.random.Generator) -> Demos:
     """Three branches of actions that change with the observation, with a gap around o = 0."""
     observations = np.sort(rng.uniform(0.06, 1.0, size=90) * rng.choice([-1, 1], size=90))
-    centres = np.stack([0.75 + 0.2 * observations, 0.15 * np.sin(4 * observations), -0.7 + 0.25 * observations**2], 1)
+    centers = np.stack([0.75 + 0.2 * observations, 0.15 * np.sin(4 * observations), -0.7 + 0.25 * observations**2], 1)
     branches = rng.integers(3, size=90)
-    actions = centres[np.arange(90), branches] + 0.03 * rng.normal(size=90)
+    actions = centers[np.arange(90), branches] + 0.03 * rng.normal(size=90)
     # Each step is a demonstration of its own, one observation and one action long.
     return Demos([([[o]], [[a]]) for o, a in zip(observations, actions, strict=True)])
 
@@ -88,7 +88,7 @@ def draw_flow(demos: Demos, path: Path, tau: float = 0.1) -> None:
     )
     axis.set(
         xlabel="diffusion time s (noise on the left, actions on the right)",
-        ylabel="normalised action",
+        ylabel="normalized action",
         title=f"Flow trajectories at o = 0, τ = {tau:g}",
         xlim=(1, -0.08),
     )

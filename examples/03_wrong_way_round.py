@@ -1,6 +1,6 @@
 """My policy goes the wrong way round: a trained network is steered by demonstrations, without training.
 
-The network inside the package has learnt Push-T from people who went round the T either way. Suppose only clockwise is
+The network inside the package has learned Push-T from people who went round the T either way. Suppose only clockwise is
 wanted. Demonstrations of the clockwise way, against all demonstrations, tell how the two differ; that difference is
 added to what the network predicts at every step of sampling (docs/results/guidance).
 
@@ -13,7 +13,7 @@ import numpy as np
 from closedform import load_demos
 from closedform.editing.edited_policy import demonstrations_for
 from closedform.editing.guided_policy import GuidedPolicy
-from closedform.evaluation.turns import CENTRE, clockwise_steps, find_turns
+from closedform.evaluation.turns import CENTER, clockwise_steps, find_turns
 from closedform.neural.policy import NeuralPolicy
 
 N_SAMPLES = 24
@@ -37,7 +37,7 @@ moments = [
 for name, policy in (("network", neural), ("guided network", guided)):
     chunks = policy.sample(np.repeat(moments, N_SAMPLES, axis=0), seed=0)[:, 0]
     first = np.repeat([moment[-1:, :2] for moment in moments], N_SAMPLES, axis=0)
-    path = np.concatenate([first, chunks], axis=1) - CENTRE
+    path = np.concatenate([first, chunks], axis=1) - CENTER
     angles = np.unwrap(np.arctan2(path[..., 1], path[..., 0]), axis=1)
     turned = (angles[:, -1] - angles[:, 0]).reshape(len(moments), N_SAMPLES)
     shares = ", ".join(f"{share:.0%}" for share in (turned > 0).mean(1))

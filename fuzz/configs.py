@@ -22,7 +22,7 @@ from closedform.retrieval.penalty import Penalty
 from fuzz.worker import WrongResultError
 from fuzz.worlds import draw_world, make_demos, make_numbers
 
-TOLERANCE = 1e-4  # between kernel and reference, in normalised actions: what the README promises
+TOLERANCE = 1e-4  # between kernel and reference, in normalized actions: what the README promises
 OUTSIDE = 1e-4  # of the demonstrated span, by which a mixture of chunks may miss it: weights are single precision
 ODD = (None, True, "", "x", "²", "world,world", "hand,,", [], {}, -1, 0, 1.5, 2**31, 2**63, 2**64, 10**30, 10**400)
 ODD += (float("nan"), float("inf"), -float("inf"), 1e-320, 1e308, -1e308, -1e-9)
@@ -154,7 +154,7 @@ def _compare(policy: DemonstrationPolicy[Any], observations: np.ndarray) -> None
         raise WrongResultError("kernel and reference differ: frames")
     difference = float(np.abs(made[0].chunks - made[1].chunks).max())
     if not difference <= max(TOLERANCE, getattr(policy.config, "pruning_error", 0.0)):
-        raise WrongResultError(f"kernel and reference differ: by {difference:.2g} in normalised actions")
+        raise WrongResultError(f"kernel and reference differ: by {difference:.2g} in normalized actions")
 
 
 def _decided_by_rounding(policy: DemonstrationPolicy[Any], distance: float) -> bool:

@@ -110,7 +110,7 @@ def _draw_takeover(runner: Runner) -> None:
             }
             for step, (state, share) in enumerate(zip(path, shares, strict=True))
         ]
-    figure.colorbar(points, ax=axes, label="share of the network (agent's path); grey: the block's path", shrink=0.6)
+    figure.colorbar(points, ax=axes, label="share of the network (agent's path); gray: the block's path", shrink=0.6)
     runner.write_csv("takeover", rows)
     runner.write_figure("takeover", figure)
 

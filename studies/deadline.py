@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.load import load_demos
-from closedform.figures import COLOURS, pyplot
+from closedform.figures import COLORS, pyplot
 from closedform.files import write_file
 from closedform.policies.choice import make_policy
 from studies.runner import Runner, figures_of, markdown_table
 
 ENV, DEMOS = "pusht", "pusht"
 DEADLINES_MS: tuple[float | None, ...] = (0.1, 0.3, 0.5, 0.7, 1.0, 1.5, None)
-PRESETS = {"paper": COLOURS[0], "default": COLOURS[1]}
+PRESETS = {"paper": COLORS[0], "default": COLORS[1]}
 N_EPISODES, N_PLANS = 100, 2000
 
 
@@ -63,12 +63,12 @@ def _label(deadline: float | None) -> str:
 def _draw(runner: Runner, rows: list[dict[str, Any]]) -> None:
     plt = pyplot()
     figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
-    for preset, colour in PRESETS.items():
+    for preset, color in PRESETS.items():
         own = [row for row in rows if row["preset"] == preset]
         at = range(len(own))
         reach = [[row["score"] - row["score_low"] for row in own], [row["score_high"] - row["score"] for row in own]]
-        axes[0].errorbar(at, [row["score"] for row in own], yerr=reach, fmt="o-", color=colour, label=preset, capsize=3)
-        axes[1].plot(at, [row["steps"] for row in own], "o-", color=colour, label=preset)
+        axes[0].errorbar(at, [row["score"] for row in own], yerr=reach, fmt="o-", color=color, label=preset, capsize=3)
+        axes[1].plot(at, [row["steps"] for row in own], "o-", color=color, label=preset)
     for axis, label in zip(axes, ("score", "diffusion steps taken, of 100"), strict=True):
         axis.set_xticks(range(len(DEADLINES_MS)), [_label(deadline) for deadline in DEADLINES_MS])
         axis.set(xlabel="deadline of a plan", ylabel=label)

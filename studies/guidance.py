@@ -15,8 +15,8 @@ from closedform.evaluation.intervals import ratio_ci95
 from closedform.evaluation.pusht import PushT
 from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.study import Study
-from closedform.evaluation.turns import CENTRE, Turn, clockwise_steps, find_turns
-from closedform.figures import COLOURS, QUIET, pyplot
+from closedform.evaluation.turns import CENTER, Turn, clockwise_steps, find_turns
+from closedform.figures import COLORS, QUIET, pyplot
 from closedform.files import write_file
 from closedform.neural.policy import NeuralPolicy
 from studies.runner import Runner, figures_of, interval, markdown_table
@@ -104,18 +104,18 @@ def _grid() -> dict[str, tuple[float, int]]:
 def _draw_study(runner: Runner, rows: list[dict[str, Any]], unguided: dict[str, Any]) -> None:
     figure, axes = pyplot().subplots(1, 2, figsize=(11, 4), layout="constrained")
     for axis, what, label in ((axes[0], "met", "condition met"), (axes[1], "score", "score")):
-        for colour, off in zip(COLOURS, sorted({row["off_below"] for row in rows}), strict=False):
+        for color, off in zip(COLORS, sorted({row["off_below"] for row in rows}), strict=False):
             own = [row for row in rows if row["off_below"] == off]
             x = [row["w"] for row in own]
             axis.plot(
                 x,
                 [row[what] for row in own],
                 "o-" if len(own) > 1 else "D",
-                color=colour,
+                color=color,
                 label=f"off at {off} and below",
             )
             bounds = [[row[f"{what}_{bound}"] for row in own] for bound in ("low", "high")]
-            axis.fill_between(x, *bounds, color=colour, alpha=0.08, linewidth=0)
+            axis.fill_between(x, *bounds, color=color, alpha=0.08, linewidth=0)
         axis.axhline(unguided[what], color=QUIET, linewidth=1, linestyle=":")
         axis.set(xscale="log", xlabel="strength of guidance w", ylabel=label, ylim=(0, 1.03))
         axis.set_xticks(STRENGTHS, [f"{w:g}" for w in STRENGTHS])
@@ -138,7 +138,7 @@ def _draw_chunks(runner: Runner, n_samples: int = 48) -> None:
         axis.imshow(picture, extent=environment.extent, alpha=0.6)
         for sample, chunk in enumerate(chunks):
             path = np.concatenate([window[-1:, :2], chunk])
-            axis.plot(path[:, 0], path[:, 1], color=COLOURS[0], linewidth=0.9, alpha=0.45)
+            axis.plot(path[:, 0], path[:, 1], color=COLORS[0], linewidth=0.9, alpha=0.45)
             rows += [
                 {"policy": key, "sample": sample, "step": t, "x": round(x, 2), "y": round(y, 2)}
                 for t, (x, y) in enumerate(path.tolist())
@@ -159,7 +159,7 @@ def _undecided(neural: NeuralPolicy, n_samples: int = 16) -> np.ndarray:
         ]
     )
     chunks = neural.with_sampling("ddim", 10).sample(moments, n_samples, seed=0)
-    path = np.concatenate([np.repeat(moments[:, None, -1:, :2], n_samples, axis=1), chunks], axis=2) - CENTRE
+    path = np.concatenate([np.repeat(moments[:, None, -1:, :2], n_samples, axis=1), chunks], axis=2) - CENTER
     angles = np.unwrap(np.arctan2(path[..., 1], path[..., 0]), axis=2)
     return moments[np.argmax(np.std(angles[..., -1] - angles[..., 0], axis=1))]
 
@@ -208,7 +208,7 @@ clockwise way guide it at inference time (strength {CHOSEN[0]:g}, none at the la
 {markdown_table(head, table)}
 
 *Condition met*: each time the agent comes within 50 px of the middle of the head while the block is within 30 px of its
-end position, its angle about the centre of the screen is followed for 30 steps; clockwise by more than 0.25 rad meets
+end position, its angle about the center of the screen is followed for 30 steps; clockwise by more than 0.25 rad meets
 the condition. Intervals are from the bootstrap over episodes. Turns are *cut short* where the episode ends before the
 agent has turned by 0.25 rad either way; they are not judged. The demonstrations of what is wanted are all steps but the
 30 that follow a step at the head without a clockwise turn; for this, at the head is within 75 px of its middle with the

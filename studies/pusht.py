@@ -16,7 +16,7 @@ from closedform.evaluation.pusht import THRESHOLD, PushT
 from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.study import Study
 from closedform.evaluation.video import filmed
-from closedform.figures import COLOURS, QUIET, pyplot
+from closedform.figures import COLORS, QUIET, pyplot
 from closedform.files import write_file
 from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy
@@ -24,7 +24,7 @@ from studies.runner import Runner, figures_of, markdown_table
 
 ENV, DEMOS = "pusht", "pusht"
 N_EPISODES, N_SWEEP = 500, 150
-NAMES = {"paper": COLOURS[0], "default": COLOURS[1]}
+NAMES = {"paper": COLORS[0], "default": COLORS[1]}
 
 BENCHMARK = (  # key, what it is, policy, settings, what the paper reports
     ("paper", "closed-form, preset `paper`", "paper", (), "0.80"),
@@ -68,7 +68,7 @@ SWEEPS: dict[str, tuple[float, ...]] = {
 TITLES = {
     "bandwidth": "bandwidth h √D",
     "tau": "smoothing τ",
-    "n_neighbors": "neighbours k",
+    "n_neighbors": "neighbors k",
     "n_diffusion_steps": "diffusion steps S",
     "regularization": "λ, added to the local covariance",
     "n_perturbations": "perturbations M",
@@ -178,7 +178,7 @@ The first rows add one thing after the other to the preset `paper`; the others t
 
 ![Score against bandwidth and smoothing](bandwidth_tau.png)
 
-![Score and latency against neighbours and diffusion steps](n_neighbors_n_diffusion_steps.png)
+![Score and latency against neighbors and diffusion steps](n_neighbors_n_diffusion_steps.png)
 
 ![Score against what the paper does not give](regularization_n_perturbations.png)
 
@@ -220,14 +220,14 @@ def _sweep(runner: Runner, names: tuple[str, str]) -> None:
         2 if with_latency else 1, 2, figsize=(11, 7 if with_latency else 4), squeeze=False, layout="constrained"
     )
     for column, parameter in enumerate(names):
-        for policy, colour in NAMES.items():
+        for policy, color in NAMES.items():
             own = [row for row in rows if row["parameter"] == parameter and row["policy"] == policy]
             x = [row["value"] for row in own]
-            axes[0, column].plot(x, [row["score"] for row in own], "o-", color=colour, label=policy)
+            axes[0, column].plot(x, [row["score"] for row in own], "o-", color=color, label=policy)
             bounds = [[row[bound] for row in own] for bound in ("score_low", "score_high")]
-            axes[0, column].fill_between(x, *bounds, color=colour, alpha=0.15, linewidth=0)
+            axes[0, column].fill_between(x, *bounds, color=color, alpha=0.15, linewidth=0)
             if with_latency:
-                axes[1, column].plot(x, [row["plan_p50_ms"] for row in own], "o-", color=colour, label=policy)
+                axes[1, column].plot(x, [row["plan_p50_ms"] for row in own], "o-", color=color, label=policy)
         axes[0, column].set(xscale="log", xlabel=TITLES[parameter], ylabel="score", ylim=(0, 1.03))
         axes[0, column].axhline(0.8, color=QUIET, linewidth=1, linestyle=":")
         if with_latency:
@@ -292,7 +292,7 @@ def _draw_evolution(runner: Runner) -> None:
         for axis, level, chunks in zip(line, shown.levels, shown.evolution, strict=True):
             axis.imshow(picture, extent=environment.extent, alpha=0.5)
             for sample, chunk in enumerate(chunks):
-                axis.plot(chunk[:, 0], chunk[:, 1], ".-", color=COLOURS[0], linewidth=0.8, markersize=2, alpha=0.5)
+                axis.plot(chunk[:, 0], chunk[:, 1], ".-", color=COLORS[0], linewidth=0.8, markersize=2, alpha=0.5)
                 rows += [
                     {
                         "tau": tau,

@@ -10,7 +10,7 @@ from closedform.analysis.tune import QUICK, Tuning, prediction_errors, tune
 from closedform.demos.load import load_demos
 from closedform.evaluation.comparison import compare
 from closedform.evaluation.evaluation_result import EvaluationResult
-from closedform.figures import COLOURS, pyplot
+from closedform.figures import COLORS, pyplot
 from closedform.files import write_file
 from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy
@@ -27,7 +27,7 @@ SPACE: dict[str, tuple[Any, ...]] = {
     "tau": (0.0, 0.01, 0.03, 0.07, 0.15, 0.3),
     "n_neighbors": (50, 200, 500, 1000, 2000, 5000),
 }
-PRESETS = {"paper": COLOURS[0], "default": COLOURS[1]}
+PRESETS = {"paper": COLORS[0], "default": COLORS[1]}
 
 
 def run(runner: Runner) -> None:
@@ -92,12 +92,12 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def _draw(runner: Runner, rows: list[dict[str, Any]]) -> None:
     plt = pyplot()
     figure, axes = plt.subplots(2, 2, figsize=(10.5, 7.5), layout="constrained")
-    for line, (preset, colour) in zip(axes, PRESETS.items(), strict=True):
+    for line, (preset, color) in zip(axes, PRESETS.items(), strict=True):
         own = [row for row in rows if row["preset"] == preset]
         for axis, what in zip(line, ("score", "success"), strict=True):
             x, y = [row["prediction_error"] for row in own], [row[what] for row in own]
             reach = [[row[what] - row[f"{what}_low"] for row in own], [row[f"{what}_high"] - row[what] for row in own]]
-            axis.errorbar(x, y, yerr=reach, fmt="o", color=colour, markersize=4, linewidth=0.8, alpha=0.7)
+            axis.errorbar(x, y, yerr=reach, fmt="o", color=color, markersize=4, linewidth=0.8, alpha=0.7)
             rho, low, high = _correlation(own, what)
             axis.set(xlabel="prediction error of left-out episodes", ylabel=f"{what} in rollouts")
             axis.set_title(f"{preset}: rank correlation {rho:+.2f} [{low:+.2f}, {high:+.2f}]")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from closedform import Demos, Layout, kernels, load_demos
-from closedform.demos.catalogue import CATALOGUE, cache_folder, cached_path
+from closedform.demos.catalog import CATALOG, cache_folder, cached_path
 
 kernels.PATIENCE = 3600.0  # tests of what is printed do not depend on how long compiling takes
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -59,7 +59,7 @@ def real_file(*parts: str) -> Path:
 
 def real_demos(name: str) -> Demos:
     """Real demonstrations from the cache; skips where there are none, fails where there should be."""
-    if not DATA.parent.exists() and cached_path(CATALOGUE[name]) is None:
+    if not DATA.parent.exists() and cached_path(CATALOG[name]) is None:
         pytest.skip(f"there are no demonstrations here: closedform data get {name}, or set CLOSEDFORM_DATA")
     return load_demos(name)
 

@@ -128,7 +128,7 @@ def test_contenders_take_turns_and_all_calls_are_made():
     contenders = {
         name: timing.Timed(lambda i, name=name: calls.append((name, i)), n) for name, n in (("a", 60), ("b", 7))
     }
-    rows = timing.summarise(contenders, "test")
+    rows = timing.summarize(contenders, "test")
     assert [rows["a"]["calls"], rows["b"]["calls"]] == [60, 7]
     timed = calls[2:]  # after one of each that warms up
     assert [i for name, i in timed if name == "a"] == list(range(60))

@@ -13,10 +13,10 @@ from peers.direct_jax import _plan
 
 
 class BatchedJax:
-    """Plans normalised chunks for normalised windows, search included.
+    """Plans normalized chunks for normalized windows, search included.
 
     Args:
-        features, chunks: (N, D_z) and (N, D), normalised windows and chunks.
+        features, chunks: (N, D_z) and (N, D), normalized windows and chunks.
         k, n_perturbations: the paper's.
         parameters: those of `_plan`.
     """

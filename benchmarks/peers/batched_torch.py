@@ -9,10 +9,10 @@ import torch
 
 
 class BatchedTorch:
-    """Plans normalised chunks for normalised windows, search included.
+    """Plans normalized chunks for normalized windows, search included.
 
     Args:
-        features, chunks: (N, D_z) and (N, D), normalised windows and chunks.
+        features, chunks: (N, D_z) and (N, D), normalized windows and chunks.
         device: torch's name of it.
         k, h, tau, n_perturbations, n_steps, regularization: the paper's parameters.
     """
@@ -46,9 +46,9 @@ class BatchedTorch:
         """Chunks (B, D), once they are there."""
         near = torch.topk(torch.addmm(-self.half_norms, queries, self.features.T), self.k, sorted=False).indices
         features, chunks = self.features[near], self.chunks[near]
-        centred = features - features.mean(1, keepdim=True)
+        centered = features - features.mean(1, keepdim=True)
         eye = torch.eye(queries.shape[1], device=self.device)
-        covariance = centred.mT @ centred / (self.k - 1) + self.regularization * eye
+        covariance = centered.mT @ centered / (self.k - 1) + self.regularization * eye
         factor = torch.linalg.cholesky_ex(covariance).L
         whitened = torch.linalg.solve_triangular(factor, (features - queries[:, None]).mT, upper=False)
         log_weights = -(whitened**2).sum(1) / (2 * self.h**2)

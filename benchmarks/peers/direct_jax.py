@@ -1,7 +1,7 @@
 """The closed-form diffusion policy written directly in JAX, as the paper describes its implementation.
 
-The neighbours are found with numpy, which at this size is as fast as any index. Everything after that is one compiled
-function: local covariance, Cholesky, and S Euler steps in which all k neighbours are weighed under all M perturbations.
+The neighbors are found with numpy, which at this size is as fast as any index. Everything after that is one compiled
+function: local covariance, Cholesky, and S Euler steps in which all k neighbors are weighed under all M perturbations.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 
 
 class DirectJax:
-    """Plans normalised chunks for normalised windows.
+    """Plans normalized chunks for normalized windows.
 
     Args:
-        features: (N, D_z), normalised windows.
-        chunks: (N, D), normalised chunks.
+        features: (N, D_z), normalized windows.
+        chunks: (N, D), normalized chunks.
         k, h, tau, n_perturbations, n_steps, regularization: the paper's parameters.
     """
 
@@ -63,8 +63,8 @@ def _plan(
     n_steps: int,
     regularization: float,
 ) -> Any:
-    centred = features - features.mean(0)
-    covariance = centred.T @ centred / (len(features) - 1) + regularization * jnp.eye(features.shape[1])
+    centered = features - features.mean(0)
+    covariance = centered.T @ centered / (len(features) - 1) + regularization * jnp.eye(features.shape[1])
     whitened = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(covariance), (features - query).T, lower=True)
     log_weights = -jnp.sum(whitened**2, 0) / (2 * h**2)
     half_norms = 0.5 * jnp.sum(chunks**2, 1)

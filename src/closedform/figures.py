@@ -1,4 +1,4 @@
-"""What all figures share: colours, a style, and pictures inside pages."""
+"""What all figures share: colors, a style, and pictures inside pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from closedform.errors import MissingExtraError
 
 INK, ACCENT, QUIET, PALE = "#2e3440", "#c8553d", "#8a93a6", "#d8dee9"
 LARGEST = 1e30  # of what is drawn; matplotlib fails at axes of 1e300
-COLOURS = ("#2e6f9e", "#c8553d", "#4f8a5b", "#8a5fa3", "#b3862f", "#5e6a80")
+COLORS = ("#2e6f9e", "#c8553d", "#4f8a5b", "#8a5fa3", "#b3862f", "#5e6a80")
 PAGE_STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #2e3440; max-width: 1060px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h3 { font-size: 1rem; margin-bottom: .3rem; }

@@ -18,7 +18,7 @@ import pytest
 
 from closedform import ClosedFormError, load_demos
 from closedform.cli import main
-from closedform.demos.catalogue import CATALOGUE, Dataset, RemoteFile, cached_path, dataset_path
+from closedform.demos.catalog import CATALOG, Dataset, RemoteFile, cached_path, dataset_path
 from closedform.demos.download import download, get_dataset, unpack
 from closedform.demos.verify import verify_demos
 
@@ -273,7 +273,7 @@ def test_a_dataset_is_got_once(tmp_path, monkeypatch):
     server = Server(content=content)
     file = RemoteFile("toy/toy.tar.gz", server.url, sha256=hashlib.sha256(content).hexdigest(), member="toy/demos.npz")
     toy = Dataset("toy", "a toy", "MIT", "arrays", (file,), ("toy/demos.npz",))
-    monkeypatch.setitem(CATALOGUE, "toy", toy)
+    monkeypatch.setitem(CATALOG, "toy", toy)
     with pytest.raises(ClosedFormError, match="get it with 'closedform data get toy'"):
         dataset_path("toy")
     assert cached_path(toy) is None
@@ -290,7 +290,7 @@ def unknown(tmp_path, monkeypatch):
     np.savez(tmp_path / "demos.npz", observations=np.zeros((4, 2)), actions=np.ones((4, 1)), episode_ends=[2, 4])
     server = Server(content=(tmp_path / "demos.npz").read_bytes())
     toy = Dataset("toy", "a toy", "MIT", "arrays", (RemoteFile("toy/toy.npz", server.url),), ("toy/toy.npz",))
-    monkeypatch.setitem(CATALOGUE, "toy", toy)
+    monkeypatch.setitem(CATALOG, "toy", toy)
     yield toy, server
     server.shutdown()
 
@@ -356,8 +356,8 @@ def test_what_is_unpacked_is_noted_too(tmp_path, monkeypatch):
         verify_demos(path)
 
 
-def test_every_checksum_of_the_catalogue_is_one():
-    for dataset in CATALOGUE.values():
+def test_every_checksum_of_the_catalog_is_one():
+    for dataset in CATALOG.values():
         for file in dataset.files:
             assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
 

@@ -55,7 +55,7 @@ def test_guided_scores_are_the_papers(w, s, seed):
 def test_guidance_moves_samples_to_what_meets_the_condition():
     left, right = np.full((5, 2), -1.0), np.full((5, 2), 1.0)
     both = ClosedForm(PROCESS, np.concatenate([left, right]))
-    network = both  # a network that learnt both ways
+    network = both  # a network that learned both ways
     noise = np.random.default_rng(0).normal(size=(200, 2))
     free = ddpm(network, PROCESS, noise, n_steps=50, rng=0)
     guided = Guided(network, ClosedForm(PROCESS, right), both, w=2.0, off_below=5)

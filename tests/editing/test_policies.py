@@ -79,7 +79,7 @@ def test_equal_demonstrations_guide_nowhere(neural, everything):
     assert same(GuidedPolicy(neural, again, everything, w=5.0), neural)
 
 
-def test_many_observations_at_once_are_each_guided_by_their_own_neighbours(neural):
+def test_many_observations_at_once_are_each_guided_by_their_own_neighbors(neural):
     half, full = (demonstrations_for(neural, demos, tau=0.0) for demos in (reach_demos()[:10], reach_demos()))
     policy = GuidedPolicy(neural, half, full, w=1.0)
     windows = np.stack([e.observations[2:4] for e in reach_demos()[:3]])

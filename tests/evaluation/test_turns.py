@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from closedform import Demos
-from closedform.evaluation.turns import CENTRE, Turn, clockwise_steps, find_turns
+from closedform.evaluation.turns import CENTER, Turn, clockwise_steps, find_turns
 
 
-def circling(degrees, n=40, radius=40.0, block=(CENTRE, CENTRE)):
-    """Observations of an agent that goes round the centre; positive degrees are clockwise on the screen."""
+def circling(degrees, n=40, radius=40.0, block=(CENTER, CENTER)):
+    """Observations of an agent that goes round the center; positive degrees are clockwise on the screen."""
     angles = np.radians(np.linspace(0, degrees, n))
     # On the screen y points down: clockwise from the right is downwards.
-    agent = CENTRE + radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    agent = CENTER + radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     return np.concatenate([agent, np.tile([*block, np.pi / 4], (n, 1))], axis=1)
 
 
@@ -27,8 +27,8 @@ def test_turns_are_clockwise_as_one_looks_at_the_screen():
 
 def test_turns_begin_near_the_head_of_a_block_at_its_end_position():
     assert not find_turns(circling(90, radius=60))
-    assert not find_turns(circling(90, block=(CENTRE + 31, CENTRE)))
-    assert find_turns(circling(90, block=(CENTRE + 9, CENTRE)))
+    assert not find_turns(circling(90, block=(CENTER + 31, CENTER)))
+    assert find_turns(circling(90, block=(CENTER + 9, CENTER)))
 
 
 def test_a_turn_that_the_episode_cuts_short_is_not_judged():

@@ -11,7 +11,7 @@ from closedform.evaluation.environment import StepResult
 
 
 class Reach:
-    """A hand is to reach a target; a step moves it by at most 0.2 towards what is commanded."""
+    """A hand is to reach a target; a step moves it by at most 0.2 toward what is commanded."""
 
     observation_layout = Layout.of(("hand", "position", 2), ("target", "position", 2))
     action_layout = Layout.of(("hand", "position", 2))
@@ -30,9 +30,9 @@ class Reach:
 
     def render(self):
         picture = np.full((64, 64, 3), 255, np.uint8)
-        for point, colour in ((self.target, (0, 160, 0)), (self.hand, (0, 0, 200))):
+        for point, color in ((self.target, (0, 160, 0)), (self.hand, (0, 0, 200))):
             x, y = np.clip((point + 1.5) / 3 * 63, 2, 61).astype(int)
-            picture[y - 2 : y + 3, x - 2 : x + 3] = colour
+            picture[y - 2 : y + 3, x - 2 : x + 3] = color
         return picture
 
 

@@ -17,11 +17,11 @@ from closedform.retrieval.penalty import Penalty
 from tests.conftest import PLANAR_ACTIONS, planar_demos, random_demos
 from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
 
-TOLERANCE = 1e-4  # in normalised action units, the default of pruning_error
+TOLERANCE = 1e-4  # in normalized action units, the default of pruning_error
 
 
 def compare(policy, windows, n_samples, seed=0, penalty=None):
-    """The largest difference between kernel and reference, in normalised action units."""
+    """The largest difference between kernel and reference, in normalized action units."""
     store = policy.store
     windows = policy.windows(windows)
     sparse = Penalty.none() if penalty is None else Penalty.of(penalty)
@@ -133,7 +133,7 @@ def test_repeated_demonstrations():
     assert compare(policy, observations[:2] + 0.3, 2) < TOLERANCE
 
 
-def test_faiss_neighbours_are_used():
+def test_faiss_neighbors_are_used():
     rng = np.random.default_rng(4)
     demos = random_demos(rng, 4, 40, 3, 2)
     exact, approximate = (

@@ -9,12 +9,12 @@ from closedform.errors import ConfigError, DataError
 from closedform.kernels import torch_plan, triton_diffuse
 from closedform.kernels.triton_metric import local_squared_distances
 from closedform.policies import batch_planner
-from closedform.policies.batch_planner import Neighbours, Numbers
+from closedform.policies.batch_planner import Neighbors, Numbers
 from closedform.retrieval.penalty import Penalty
 from tests.conftest import planar_demos, random_demos
 from tests.retrieval.test_large_store import demos_with
 
-SINGLE = 2e-5  # normalised units; Push-T's plans differ by 2e-6
+SINGLE = 2e-5  # normalized units; Push-T's plans differ by 2e-6
 
 
 def planned_both_ways(policy, observations):
@@ -75,11 +75,11 @@ def test_sampling_gives_actions_of_the_right_shape_and_the_same_for_a_seed():
 
 
 def fused_and_all(policy, observations, n_samples=1):
-    """Chunks of the fused kernel, what it left over, and chunks with all neighbours weighed."""
+    """Chunks of the fused kernel, what it left over, and chunks with all neighbors weighed."""
     planner = policy.batch_planner("cpu")
     queries = planner.queries(policy.windows(observations))
     numbers = planner.draw(len(queries), n_samples, torch.Generator().manual_seed(0))
-    chunks, left_over = planner._diffuse_fused(planner.neighbours(queries), numbers)
+    chunks, left_over = planner._diffuse_fused(planner.neighbors(queries), numbers)
     _, expected = planner._unfused(queries, numbers)
     return chunks.numpy(), left_over.numpy() > 0, expected.numpy()
 
@@ -98,7 +98,7 @@ def test_the_fused_kernel_weighs_what_matters(process, sampler):
 
 
 def test_what_the_fused_kernel_cannot_prove_it_leaves_over(monkeypatch):
-    """With a wide kernel all neighbours matter: none may be dropped, and a larger tile takes up what it can."""
+    """With a wide kernel all neighbors matter: none may be dropped, and a larger tile takes up what it can."""
     rng = np.random.default_rng(5)
     policy = ClosedFormPolicy(
         random_demos(rng, 6, 60, 3, 2), bandwidth=0.6, n_action_steps=4, n_diffusion_steps=10, n_neighbors=90
@@ -124,7 +124,7 @@ def test_a_second_try_looks_at_the_neighbors_that_matter_in_the_end(monkeypatch)
     far = 5 * np.eye(size)[rng.integers(size, size=20)]
     chunks = torch.as_tensor(np.concatenate([together, far, eps[:4]]), dtype=torch.float32)
     log_weights = torch.cat([-torch.arange(10.0), torch.linspace(-40, -60, 20), torch.full((4,), -70.0)])[None]
-    near = Neighbours(
+    near = Neighbors(
         torch.zeros((1, 1, 2), dtype=torch.int64),
         torch.zeros(1),
         chunks,
@@ -132,7 +132,7 @@ def test_a_second_try_looks_at_the_neighbors_that_matter_in_the_end(monkeypatch)
         log_weights,
         *(bound[None] for bound in chunks.aminmax(dim=0)),
     )
-    monkeypatch.setattr(planner, "neighbours", lambda queries, everything=False: near)
+    monkeypatch.setattr(planner, "neighbors", lambda queries, everything=False: near)
     monkeypatch.setattr(triton_diffuse, "TILES", ((16, 64, True),))
     monkeypatch.setattr(triton_diffuse, "SECOND_TILES", ((16, 64, True),))
     queries = torch.zeros((1, 3))
@@ -158,7 +158,7 @@ def test_the_fused_metric(width, shrinkage):
 
 
 @pytest.mark.parametrize("n_neighbors", [60, 2000])
-def test_the_fused_metric_where_all_rows_are_neighbours(n_neighbors):
+def test_the_fused_metric_where_all_rows_are_neighbors(n_neighbors):
     rng = np.random.default_rng(7)
     policy = ClosedFormPolicy(random_demos(rng, 3, 20, 3, 2), n_action_steps=3, shrinkage=0.2)
     planner = policy.batch_planner("cpu")
@@ -180,6 +180,6 @@ def test_many_plans_are_made_a_part_at_a_time(monkeypatch):
     assert planner.sample(observations, seed=0).shape == (7, 1, 3, 2)
 
 
-def test_the_planner_keeps_as_many_neighbours_as_the_largest_tile_sees():
+def test_the_planner_keeps_as_many_neighbors_as_the_largest_tile_sees():
     weighed, watched, _ = triton_diffuse.TILES[-1]
     assert weighed + watched + 1 == batch_planner.N_KEPT

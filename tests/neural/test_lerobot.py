@@ -1,4 +1,4 @@
-"""LeRobot's checkpoints: the published names and shapes, the published arithmetic, and every normalisation."""
+"""LeRobot's checkpoints: the published names and shapes, the published arithmetic, and every normalization."""
 
 import json
 import math
@@ -162,14 +162,14 @@ def test_the_network_is_the_published_one(tmp_path, old, scale):
     policy = NeuralPolicy.load(write_checkpoint(tmp_path / "p", config, old=old))
     windows = np.random.default_rng(0).uniform(100, 400, (3, 2, 5))
     noise, level = torch.randn(3, 1, 32), 41
-    normalised = torch.as_tensor(windows, dtype=torch.float32).clone()
+    normalized = torch.as_tensor(windows, dtype=torch.float32).clone()
     for i, (low, high) in enumerate(zip(LIMITS["min"], LIMITS["max"], strict=True)):
-        normalised[..., i] = (normalised[..., i] - low) / (high - low) * 2 - 1  # the environment's are as they are
+        normalized[..., i] = (normalized[..., i] - low) / (high - low) * 2 - 1  # the environment's are as they are
     expected = published_forward(
         random_weights(config),
         noise.reshape(3, 16, 2),
         torch.full((3,), level - 1.0),
-        normalised.reshape(3, 10),
+        normalized.reshape(3, 10),
         config,
     )
     denoiser = policy.denoiser(policy.features_of(windows))

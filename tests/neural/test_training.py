@@ -1,4 +1,4 @@
-"""Training: what is learnt, and that nothing is lost on the way."""
+"""Training: what is learned, and that nothing is lost on the way."""
 
 import json
 from dataclasses import replace
@@ -51,9 +51,9 @@ def test_before_training_the_network_predicts_nothing_and_afterwards_depends_on_
     assert torch.allclose(alone, out[1:2], atol=1e-5)  # samples of a batch do not see each other
 
 
-def test_windows_are_normalised_and_can_be_brought_back(data):
+def test_windows_are_normalized_and_can_be_brought_back(data):
     demos = reach_demos()
-    norm = data.normalisation
+    norm = data.normalization
     assert data.chunks.shape == (300, 8, 2) and np.abs(data.chunks).max() == pytest.approx(1)
     assert np.allclose(data.chunks[3, 0] / norm.action_scale + norm.action_offset, demos[0].actions[3], atol=1e-6)
     assert np.allclose(norm.mean, data.features.mean(0), atol=1e-5)
@@ -144,9 +144,9 @@ def test_damaged_policies_are_refused(data, tmp_path):
         save_file({**whole, **change}, path)
         with pytest.raises(LoadError, match=message):
             NeuralPolicy.load(tmp_path / "policy")
-    wrong = replace(data.normalisation, covariance=-data.normalisation.covariance)
+    wrong = replace(data.normalization, covariance=-data.normalization.covariance)
     with pytest.raises(DataError, match="expected a covariance of the training observations that is positive definite"):
-        NeuralPolicy.of(SMALL, trainer(data).average, replace(data, normalisation=wrong))
+        NeuralPolicy.of(SMALL, trainer(data).average, replace(data, normalization=wrong))
     path.unlink()
     with pytest.raises(LoadError, match=r"expected policy\.safetensors beside"):
         NeuralPolicy.load(tmp_path / "policy")

@@ -94,6 +94,6 @@ def test_unknown_parameters_in_a_file_are_named(demos, tmp_path):
         make_policy(str(tmp_path / "tuned.json"), demos)
 
 
-def test_too_many_neighbours_are_said(demos):
+def test_too_many_neighbors_are_said(demos):
     with pytest.warns(ClosedFormWarning, match="only 108 windows"):
         make_policy("paper", demos)

@@ -38,7 +38,7 @@ def made_both_ways(policy, windows, seed):
 
 def assert_mixtures(store, made):
     for chunks, carry, rows in zip(made.chunks, made.carries, made.rows, strict=True):
-        used = store.normalised_chunks(rows[rows >= 0], carry)
+        used = store.normalized_chunks(rows[rows >= 0], carry)
         low, high = used.min(0), used.max(0)
         assert np.isfinite(chunks).all()
         assert (chunks >= low - WEIGHTS * (1 + high - low)).all() and (

@@ -51,8 +51,8 @@ def plain_formula(demos, observation, config, seed):
     rng = np.random.default_rng(seed)
     noise = rng.standard_normal((1, chunks.shape[1]))
     perturbations = config.tau * rng.standard_normal((config.n_perturbations, chunks.shape[1]))
-    normalised = (chunks[near] - low) / (high - low) * 2 - 1
-    denoiser = ClosedForm(Flow(), normalised, -squared / (2 * h * h), perturbations)
+    normalized = (chunks[near] - low) / (high - low) * 2 - 1
+    denoiser = ClosedForm(Flow(), normalized, -squared / (2 * h * h), perturbations)
     chunk = euler(denoiser, Flow(), noise, n_steps=config.n_diffusion_steps)[0]
     return ((chunk + 1) / 2 * (high - low) + low).reshape(n_action_steps, -1)
 
@@ -106,7 +106,7 @@ def test_many_samples_and_observations_are_one_call(both_ways, demos, policy_cla
     )
 
 
-def test_the_nearest_neighbour_is_repeated(both_ways, demos):
+def test_the_nearest_neighbor_is_repeated(both_ways, demos):
     policy = NearestNeighborPolicy(demos, n_action_steps=4)
     plan = policy.plan(demos[3].observations[11])
     np.testing.assert_allclose(plan.actions, demos[3].actions[11:15])

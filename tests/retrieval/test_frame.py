@@ -71,8 +71,8 @@ def test_without_moving_entries_there_is_only_the_world():
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=60))
-def test_voters_are_the_nearest_of_each_episode(neighbours):
-    squared, episodes = (np.array(values) for values in zip(*neighbours, strict=True))
+def test_voters_are_the_nearest_of_each_episode(neighbors):
+    squared, episodes = (np.array(values) for values in zip(*neighbors, strict=True))
     chosen = voters(squared.astype(float), episodes)
     if len(set(episodes)) > 1:
         assert len(set(episodes[chosen])) == len(chosen) == min(N_VOTERS, len(set(episodes)))

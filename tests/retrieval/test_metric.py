@@ -1,4 +1,4 @@
-"""Metrics measure what they say and stay finite in degenerate neighbourhoods."""
+"""Metrics measure what they say and stay finite in degenerate neighborhoods."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ DEGENERATE = {
 @pytest.mark.parametrize("name", DEGENERATE)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("shrinkage", [0.0, 0.3, 1.0])
-def test_degenerate_neighbourhoods_stay_finite(name, metric, shrinkage):
+def test_degenerate_neighborhoods_stay_finite(name, metric, shrinkage):
     features = DEGENERATE[name]
     query = np.array([1.0, 0.5, -2.0, 1.0])
     factor = np.eye(4) if metric == "euclidean" else covariance_factor(features, 1e-4, shrinkage)

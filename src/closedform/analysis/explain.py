@@ -14,7 +14,7 @@ from closedform.evaluation.environment import Environment
 from closedform.policies.agent import Agent
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated
-from closedform.policies.neighbourhood import find_neighbourhood
+from closedform.policies.neighborhood import find_neighborhood
 from closedform.policies.plan import Plan
 from closedform.retrieval.frame import voters
 from closedform.retrieval.store import Store
@@ -123,7 +123,7 @@ def _explain(
     plan = agent.plan(observation)
     store, window = policy.store, agent.window
     query = store.features_of(window[None])[0]
-    near = find_neighbourhood(store, query, policy.n_neighbors(store), policy.config.metric)
+    near = find_neighborhood(store, query, policy.n_neighbors(store), policy.config.metric)
     closest = voters(near.squared_distances, store.row_episodes[near.rows])
     levels: tuple[float, ...] = ()
     evolution = np.empty((0, n_samples, *plan.actions.shape))

@@ -9,11 +9,11 @@ import numpy as np
 from closedform.analysis.explain import Explanation
 from closedform.demos.layout import Layout
 from closedform.evaluation.environment import Scene
-from closedform.figures import ACCENT, COLOURS, INK, LARGEST, QUIET, drawable, literal, png, pyplot
+from closedform.figures import ACCENT, COLORS, INK, LARGEST, QUIET, drawable, literal, png, pyplot
 
 MOST_SHOWN = 40  # demonstrated chunks in one picture
 MOST_LISTED = 8
-BLUE = COLOURS[0]
+BLUE = COLORS[0]
 
 
 def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Scene | None, title: str) -> bytes:
@@ -31,7 +31,7 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
     draw_plan(axis, explanation, planar, picture, extent)
     _label(axis, planar, picture)
     axis.set_title(
-        "Nearest demonstrations (grey), those with weight (blue),\nthe plan (black) and what is executed (red)"
+        "Nearest demonstrations (gray), those with weight (blue),\nthe plan (black) and what is executed (red)"
     )
     _draw_list(figure.add_subplot(grid[0, 6:9]), explanation)
     _draw_familiarity(figure.add_subplot(grid[0, 9:]), explanation)

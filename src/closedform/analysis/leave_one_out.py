@@ -21,7 +21,7 @@ class LeftOut:
         episode: index of the episode.
         steps: (m,), the windows' newest observations.
         distances: (m,), to the other episodes.
-        differences: (m, n, H, D), samples less what was done, in actions normalised to about [-1, 1]; H is the
+        differences: (m, n, H, D), samples less what was done, in actions normalized to about [-1, 1]; H is the
             common length. Not a number beyond the end of the episode.
         departures: (m, n), how far each sample is from the nearest demonstrated chunk that it is made of, the root mean
             square over its numbers; 0 where it repeats one.
@@ -59,7 +59,7 @@ def leave_one_out(
         seed: of the samples.
     """
     store = policy.store
-    _, scale = store.normalisation(store.as_recorded)
+    _, scale = store.normalization(store.as_recorded)
     horizon = min(horizon or policy.config.n_action_steps, policy.config.n_action_steps)
     for index in range(len(store.episodes)) if episodes is None else episodes:
         episode = store.episodes[index]
@@ -83,7 +83,7 @@ def _departures(store: Store, made: Generated, i: int) -> np.ndarray:
     found = []
     for chunk, weights in zip(made.chunks[i], made.weights[i], strict=True):
         used = made.rows[i, weights > NEGLIGIBLE]
-        away = store.normalised_chunks(used, made.carries[i]) - chunk
+        away = store.normalized_chunks(used, made.carries[i]) - chunk
         found.append(np.sqrt(np.mean(away * away, axis=1).min()))
     return np.array(found)
 

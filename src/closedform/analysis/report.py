@@ -21,7 +21,7 @@ from closedform.evaluation.study import Study
 from closedform.evaluation.video import encode, filmed, spread
 from closedform.figures import (
     ACCENT,
-    COLOURS,
+    COLORS,
     INK,
     LARGEST,
     PAGE_STYLE,
@@ -136,18 +136,18 @@ def _comparisons(all_results: Mapping[str, EvaluationResult]) -> str:
 def _figures(all_results: Mapping[str, EvaluationResult]) -> str:
     plt = pyplot()
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 4.2), layout="constrained")
-    for colour, (name, results) in zip(COLOURS * len(all_results), all_results.items(), strict=False):
+    for color, (name, results) in zip(COLORS * len(all_results), all_results.items(), strict=False):
         rows = results.episodes
         scores = np.sort(np.clip([row.score for row in rows], -LARGEST, LARGEST))
         shares = np.linspace(1, 0, len(rows), endpoint=False)
-        left.step(np.append(0, scores), np.append(1, shares), where="pre", color=colour)
-        left.plot([], [], color=colour, label=literal(name))
+        left.step(np.append(0, scores), np.append(1, shares), where="pre", color=color)
+        left.plot([], [], color=color, label=literal(name))
         done = np.sort([row.steps for row in rows if row.success])
         last = max(row.steps for row in rows)
         share = np.arange(len(done) + 1) / len(rows)
-        middle.step(np.append(0, np.append(done, last)), np.append(share, share[-1]), where="post", color=colour)
+        middle.step(np.append(0, np.append(done, last)), np.append(share, share[-1]), where="post", color=color)
         distances = drawable([max(row.distances) for row in rows])
-        right.scatter(distances, drawable([row.score for row in rows]), s=9, color=colour, alpha=0.5, linewidths=0)
+        right.scatter(distances, drawable([row.score for row in rows]), s=9, color=color, alpha=0.5, linewidths=0)
     left.set(xlabel="score", ylabel="share of episodes", xlim=(0, 1.02), ylim=(0, 1.03))
     left.set_title("Episodes that reach at least this score")
     left.legend(loc="lower left")
@@ -218,7 +218,7 @@ def _strip(rollout: Rollout, frames: list[np.ndarray], rate: float) -> bytes:
         axis.imshow(frames[index])
         axis.set(xticks=[], yticks=[], title=f"{index / rate:.1f} s")
     axis = figure.add_subplot(grid[1, :])
-    axis.plot(np.arange(1, len(rollout.scores) + 1), rollout.scores, color=COLOURS[0], label="score")
+    axis.plot(np.arange(1, len(rollout.scores) + 1), rollout.scores, color=COLORS[0], label="score")
     axis.set(xlabel="step", ylabel="score", ylim=(0, 1.03))
     other = axis.twinx()
     distances = drawable([plan.distance for _, plan in rollout.plans])
@@ -288,11 +288,11 @@ def _failure_picture(study: Study, environment: Environment, seed: int) -> str:
         for episode, step in list(dict.fromkeys(zip(plan.episodes.tolist(), plan.steps.tolist(), strict=True)))[:3]:
             assert isinstance(study.policy, DemonstrationPolicy)  # other plans name no demonstrations
             shown = study.policy.episodes[study.policy.episode_ids.index(episode)].actions[step:, list(planar)][:24]
-            axis.plot(*shown.T, color=COLOURS[0], linewidth=1.5, alpha=0.7)
+            axis.plot(*shown.T, color=COLORS[0], linewidth=1.5, alpha=0.7)
         axis.set(xlim=environment.extent[:2], ylim=environment.extent[2:])
     figure.suptitle(f"seed {seed}: score {rollout.score:.3f}", x=0.01, ha="left", fontsize=10.5)
     caption = (
-        "grey: the last 60 actions; black: the plan; blue: what the demonstrations behind it did, where they did it"
+        "gray: the last 60 actions; black: the plan; blue: what the demonstrations behind it did, where they did it"
     )
     image = f'<img alt="{caption}" src="{embedded(png(figure, dpi=100), "image/png")}">'
     return f'<figure style="margin:0">{image}<figcaption class="note">{caption}</figcaption></figure>'

@@ -38,7 +38,7 @@ class Trial:
 
     Attributes:
         config: the parameters.
-        error: see `prediction_errors`, in actions normalised to about [-1, 1]; smaller is better.
+        error: see `prediction_errors`, in actions normalized to about [-1, 1]; smaller is better.
         standard_error: of its mean over episodes.
     """
 
@@ -85,7 +85,7 @@ def tune(
     def try_out(candidate: ClosedFormConfig) -> np.ndarray:
         if candidate not in errors:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ClosedFormWarning)  # about neighbours that there are not
+                warnings.simplefilter("ignore", ClosedFormWarning)  # about neighbors that there are not
                 policy = ClosedFormPolicy(demos, config=replace(candidate, **QUICK))
             errors[candidate] = prediction_errors(policy)
         return errors[candidate]

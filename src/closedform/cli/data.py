@@ -20,7 +20,7 @@ from closedform.demos.load import MOST_EPISODES
 from closedform.errors import ClosedFormError, ConfigError
 
 if TYPE_CHECKING:
-    from closedform.demos.catalogue import Dataset
+    from closedform.demos.catalog import Dataset
 
 Output = Annotated[Path, arg(aliases=["-o"])]
 
@@ -175,7 +175,7 @@ class Data:
         if self.action == "verify":
             self._verify()
             return
-        from closedform.demos.catalogue import dataset_path, find_dataset
+        from closedform.demos.catalog import dataset_path, find_dataset
         from closedform.demos.download import get_dataset
 
         if self.action == "get":
@@ -186,26 +186,26 @@ class Data:
         print(json.dumps({"name": self.name, "path": str(path)}) if self.json else path)
 
     def _list(self) -> None:
-        from closedform.demos.catalogue import CATALOGUE, cached_path
+        from closedform.demos.catalog import CATALOG, cached_path
 
         rows = [
             {
                 "name": dataset.name,
                 "path": str(cached_path(dataset) or ""),
-                "licence": dataset.licence,
+                "license": dataset.license,
                 "reader": dataset.reader,
                 "description": dataset.description,
                 "urls": [file.url for file in dataset.files],
                 "sha256": [file.sha256 for file in dataset.files],
                 "bytes": [file.size for file in dataset.files],
             }
-            for dataset in CATALOGUE.values()
+            for dataset in CATALOG.values()
         ]
         if self.json:
             print(json.dumps(rows, indent=2))
             return
         for row in rows:
-            print(f"{row['name']:22}{'here ' if row['path'] else '     '}{row['licence']:5}{row['description']}")
+            print(f"{row['name']:22}{'here ' if row['path'] else '     '}{row['license']:5}{row['description']}")
 
     def _verify(self) -> None:
         from closedform.demos.verify import verify_demos
@@ -228,7 +228,7 @@ class Data:
 
 def _trusted(dataset: Dataset) -> bool:
     """Asks whether to download files whose checksum is not known; nobody to ask is no."""
-    from closedform.demos.catalogue import cached_path
+    from closedform.demos.catalog import cached_path
     from closedform.demos.download import doubts
 
     if cached_path(dataset) is not None or not (unknown := doubts(dataset)) or not sys.stdin.isatty():

@@ -30,7 +30,7 @@ class Train(Reading):
     learning_rate: float = 3e-4
     """At its highest."""
     observation_noise: float = 0.02
-    """Standard deviation of noise on normalised observations."""
+    """Standard deviation of noise on normalized observations."""
     seed: int = 0
     """Of weights, batches and noise."""
     device: str = "auto"
@@ -113,7 +113,7 @@ class Train(Reading):
 
 @dataclass(frozen=True, kw_only=True)
 class Edit(Reading):
-    """Edits a trained neural policy with demonstrations: `guide` it towards some, or `augment` it with new ones."""
+    """Edits a trained neural policy with demonstrations: `guide` it toward some, or `augment` it with new ones."""
 
     edit: Positional[Literal["guide", "augment"]]
     """How."""

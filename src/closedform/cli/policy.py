@@ -72,7 +72,7 @@ class Index(Reading, Choosing):
     output: Output
     """Folder to save it to."""
     recall: float = 0.95
-    """Share of the neighbours that carry weight which has to be found; how far to search follows from it."""
+    """Share of the neighbors that carry weight which has to be found; how far to search follows from it."""
     json: bool = False
     """Print JSON, for machines."""
 
@@ -94,7 +94,7 @@ class Index(Reading, Choosing):
             return
         print(f"{policy} indexed in {recall.seconds:.1f} s: {recall.n_probes} of {recall.n_lists} lists are searched")
         print(
-            f"recall {recall.weighty:.3f} of the neighbours that carry weight (asked for {recall.target}), "
+            f"recall {recall.weighty:.3f} of the neighbors that carry weight (asked for {recall.target}), "
             f"{recall.all:.3f} of all, on {recall.n_queries} windows whose own episode was left out: {self.output}"
         )
         if recall.n_probes == recall.n_lists:
@@ -246,7 +246,7 @@ class Info:
         print(f"{facts['policy']} of {_counts(made_of)}")
         print(f"checked: {checked}")
         if recall:
-            print(f"index: faiss, recall {recall.weighty:.3f} of the neighbours that carry weight")
+            print(f"index: faiss, recall {recall.weighty:.3f} of the neighbors that carry weight")
         for name, counts in parts.items():
             print(f"{name}: {_counts(counts)}")
         for name, value in facts.get("edit", {}).items():

@@ -25,7 +25,7 @@ try:
 except ImportError:  # Windows, where two downloads of one file at once are not kept apart
     fcntl = None
 
-from closedform.demos.catalogue import Dataset, RemoteFile, cache_folder, cached_path
+from closedform.demos.catalog import Dataset, RemoteFile, cache_folder, cached_path
 from closedform.demos.manifest import read_manifest, sha256_of, write_manifest
 from closedform.errors import ClosedFormError, LoadError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from closedform.demos.catalogue import CATALOGUE, dataset_path
+from closedform.demos.catalog import CATALOG, dataset_path
 from closedform.demos.demos import Demos
 from closedform.demos.formats import arrays, folder, lerobot, minari, replay_buffer, robomimic
 from closedform.demos.formats.common import ReadOptions, select
@@ -41,7 +41,7 @@ def load_demos(
     """Reads demonstrations, whatever format they are in; the format is found by looking at the content.
 
     Args:
-        source: a path, the name of a dataset of the catalogue that was downloaded, or a list of
+        source: a path, the name of a dataset of the catalog that was downloaded, or a list of
             `(observations, actions)`.
         observation_keys: what makes up an observation, by the names that the format uses; its usual choice if None.
         action_key: the same for the action.
@@ -67,7 +67,7 @@ def load_demos(
         if not options.default_keys or mask is not None:
             raise ConfigError("keys, masks and absolute actions are for files, found a list of arrays")
         return _read_list(source, options)
-    path, dataset = Path(source), CATALOGUE.get(str(source))
+    path, dataset = Path(source), CATALOG.get(str(source))
     if dataset is None or _exists(path):
         return find_reader(path).read(path, options)
     path = dataset_path(dataset.name)
@@ -110,7 +110,7 @@ def _exists(path: Path) -> bool:
 def find_reader(path: Path) -> ModuleType:
     """The module that reads what lies at a path."""
     if not _exists(path):
-        known = ", ".join(CATALOGUE)
+        known = ", ".join(CATALOG)
         raise LoadError(f"{path}: expected demonstrations, found nothing there; datasets known by name are {known}")
     if not (path.is_file() or path.is_dir()):  # it may never end, or never begin, and can be read only once
         raise LoadError(f"{path}: expected a file or folder of demonstrations, found a device or pipe")

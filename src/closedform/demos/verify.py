@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from closedform.demos.catalogue import CATALOGUE, dataset_path
+from closedform.demos.catalog import CATALOG, dataset_path
 from closedform.demos.formats import arrays, lerobot, replay_buffer
 from closedform.demos.load import find_reader, load_demos
 from closedform.demos.manifest import check_manifest, manifest_of
@@ -40,7 +40,7 @@ class Verification:
 def verify_demos(source: str | Path) -> Verification:
     """Reads all demonstrations of a path, or of a dataset's name, and compares them with every checksum there is."""
     path = Path(source)
-    if str(source) in CATALOGUE and not path.exists():
+    if str(source) in CATALOG and not path.exists():
         path = dataset_path(str(source))
     reader = find_reader(path)
     verified, unverified = [], []

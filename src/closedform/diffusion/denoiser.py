@@ -50,10 +50,10 @@ class ClosedForm:
         gain, variance = self.process.gain(s), self.process.noise(s) ** 2
         # Logits times sigma^2, less what is the same for every demonstration. Distances are measured from the mean
         # chunk: far from the origin the products below would cancel to nothing in float32.
-        centre = xp.mean(self.actions, axis=-2, keepdims=True)
-        actions = self.actions - centre
-        towards = gain * (xp.asarray(a_s) - gain * centre) @ xp.matrix_transpose(actions)
-        logits = towards - 0.5 * gain**2 * xp.sum(actions**2, axis=-1)[..., None, :]
+        center = xp.mean(self.actions, axis=-2, keepdims=True)
+        actions = self.actions - center
+        toward = gain * (xp.asarray(a_s) - gain * center) @ xp.matrix_transpose(actions)
+        logits = toward - 0.5 * gain**2 * xp.sum(actions**2, axis=-1)[..., None, :]
         if self.log_weights is not None:
             logits = logits + variance * self.log_weights[..., None, :]
         if self.perturbations is None:

@@ -18,7 +18,7 @@ Array = Any
 class Predictor:
     """A denoiser around a function, usually a network.
 
-    Samples are in the function's own normalisation: whoever samples brings actions into it and back.
+    Samples are in the function's own normalization: whoever samples brings actions into it and back.
 
     Attributes:
         process: the noising process that the function was trained on.

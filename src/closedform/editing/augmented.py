@@ -62,8 +62,8 @@ class Augmented:
         """
         form, xp = self.closed_form, array_namespace(a_s)
         gain, variance = form.process.gain(s), form.process.noise(s) ** 2
-        centre = xp.mean(form.actions, axis=-2, keepdims=True)
-        actions, rest = form.actions - centre, a_s - gain * centre
+        center = xp.mean(form.actions, axis=-2, keepdims=True)
+        actions, rest = form.actions - center, a_s - gain * center
         log_weights = 0.0 if form.log_weights is None else form.log_weights[..., None, None, :]
         shifts = xp.zeros_like(a_s[..., :1, :]) if form.perturbations is None else form.perturbations
         moved = rest[..., :, None, :] + shifts[..., None, :, :]  # (..., n, M, D)

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from closedform.editing.augmented import Augmented, log_kernel
-from closedform.editing.edited_policy import EditedPolicy, neighbourhoods
+from closedform.editing.edited_policy import EditedPolicy, neighborhoods
 from closedform.errors import ConfigError
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.demonstration_policy import NEGLIGIBLE
 from closedform.policies.generated import refuse_infinite
-from closedform.policies.neighbourhood import Neighbourhood
+from closedform.policies.neighborhood import Neighborhood
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Streams
 from closedform.retrieval.metric import covariance_factor
@@ -75,7 +75,7 @@ class AugmentedPolicy(EditedPolicy):
 
     def _training_data(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of the network's training data, in the features of the new demonstrations."""
-        norm, store = self.neural.normalisation, self.demonstrations["novel"].store
+        norm, store = self.neural.normalization, self.demonstrations["novel"].store
         mean = (norm.mean / norm.feature_scale + norm.feature_offset - store.feature_offset) * store.feature_scale
         stretch = store.feature_scale / norm.feature_scale
         regular = store.spec.regularization * np.eye(len(mean))  # as the demonstrations' own covariance has
@@ -85,9 +85,9 @@ class AugmentedPolicy(EditedPolicy):
         """The augmented denoiser."""
         return self._denoiser(windows, rng)[0]
 
-    def _denoiser(self, windows: np.ndarray, rng: Streams) -> tuple[Augmented, list[Neighbourhood]]:
+    def _denoiser(self, windows: np.ndarray, rng: Streams) -> tuple[Augmented, list[Neighborhood]]:
         policy = self.demonstrations["novel"]
-        near, shifts = neighbourhoods(policy, windows), self.perturbations(policy, rng.spawn())
+        near, shifts = neighborhoods(policy, windows), self.perturbations(policy, rng.spawn())
         form = self.closed_form(policy, near, [log_weights(policy, one) for one in near], shifts)
         own = self.neural.tensor(self._neural_log_weights(windows)[:, None])
         neural = self.neural.denoiser(self.neural.features_of(windows))
@@ -101,7 +101,7 @@ class AugmentedPolicy(EditedPolicy):
             return np.array([log_kernel(z, self._mean, self._covariance, self.c) for z in queries])
         # Their densities are in their own features, whose unit is not that of the new demonstrations'.
         unit = float(np.sum(np.log(familiar.store.feature_scale / novel.feature_scale)))
-        sums = [np.logaddexp.reduce(log_weights(familiar, one, self.c)) for one in neighbourhoods(familiar, windows)]
+        sums = [np.logaddexp.reduce(log_weights(familiar, one, self.c)) for one in neighborhoods(familiar, windows)]
         return np.array(sums) + unit
 
     def plan_together(
@@ -115,7 +115,7 @@ class AugmentedPolicy(EditedPolicy):
         shares = torch.stack(steps).mean(0)[:, 0].cpu().numpy().astype(np.float64)
         return [self._plan(actions[i, 0], stacked[i], near[i], shares[i]) for i in range(len(stacked))]
 
-    def _plan(self, actions: np.ndarray, window: np.ndarray, near: Neighbourhood, shares: np.ndarray) -> Plan:
+    def _plan(self, actions: np.ndarray, window: np.ndarray, near: Neighborhood, shares: np.ndarray) -> Plan:
         used = np.flatnonzero(shares[:-1] > NEGLIGIBLE)
         used = used[np.argsort(-shares[used], kind="stable")]
         store, rows = self.demonstrations["novel"].store, near.rows[used]
@@ -130,7 +130,7 @@ class AugmentedPolicy(EditedPolicy):
         )
 
 
-def log_weights(policy: ClosedFormPolicy, near: Neighbourhood, c: float = 1.0) -> np.ndarray:
+def log_weights(policy: ClosedFormPolicy, near: Neighborhood, c: float = 1.0) -> np.ndarray:
     """Those of demonstrations, whole: their covariance is c h^2 times the local one."""
     store, width = policy.store, c * policy.h(policy.store) ** 2
     factor = covariance_factor(store.index.rows()[near.rows], store.spec.regularization, store.shrinkage)

@@ -36,7 +36,7 @@ from closedform.policies.folder import (
     write_folder,
 )
 from closedform.policies.generated import refuse_infinite, unmeasured
-from closedform.policies.neighbourhood import Neighbourhood
+from closedform.policies.neighborhood import Neighborhood
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, Streams, generator
@@ -45,7 +45,7 @@ from closedform.snapshot import Snapshot
 
 
 class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
-    """Samples with the neural policy's process, parameters and normalisation, and an edited denoiser.
+    """Samples with the neural policy's process, parameters and normalization, and an edited denoiser.
 
     Args:
         neural: the trained policy.
@@ -95,7 +95,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
 
     @abstractmethod
     def denoiser(self, windows: np.ndarray, rng: Streams) -> Denoiser:
-        """The edited denoiser for windows (B, N_o, D_o), on the neural policy's normalised chunks (B, n, N_a * D)."""
+        """The edited denoiser for windows (B, N_o, D_o), on the neural policy's normalized chunks (B, n, N_a * D)."""
 
     def warm_up(self) -> None:
         """Asks the network and the demonstrations once."""
@@ -127,19 +127,19 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         return refuse_infinite(self.neural.sample_with(self.denoiser(windows, rng), n_samples, rng))
 
     def perturbations(self, policy: ClosedFormPolicy, rng: Streams) -> np.ndarray:
-        """(B, M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalised actions."""
+        """(B, M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalized actions."""
         size = self.config.n_action_steps * policy.store.spec.encoding.width
         shape = (policy.config.n_perturbations if policy.config.tau else 1, size)
         return policy.config.tau * np.stack([each.standard_normal(shape) for each in rng.generators])
 
     def closed_form(
-        self, policy: ClosedFormPolicy, near: list[Neighbourhood], log_weights: list[np.ndarray], shifts: np.ndarray
+        self, policy: ClosedFormPolicy, near: list[Neighborhood], log_weights: list[np.ndarray], shifts: np.ndarray
     ) -> ClosedForm:
-        """The closed form of the neighbours of B observations, on the neural policy's process and normalisation."""
+        """The closed form of the neighbors of B observations, on the neural policy's process and normalization."""
         for number, each in enumerate(log_weights):
             if not np.max(each) > -np.inf:  # also if it is not a number
                 raise unmeasured(number)
-        chunks = np.array([self.neural.normalised(self._chunks(policy, one.rows)) for one in near])
+        chunks = np.array([self.neural.normalized(self._chunks(policy, one.rows)) for one in near])
         tensor = self.neural.tensor
         kind = ClosedForm if self.neural.device.type == "cuda" else Pruned  # a GPU would rather count than choose
         return kind(
@@ -199,13 +199,13 @@ def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) ->
         "n_execute": config.n_execute,
         "features": "geometric",
         "n_neighbors": None,
-        "bandwidth": 0.09 * math.sqrt(len(neural.normalisation.mean)),  # its table of editing gives h itself
+        "bandwidth": 0.09 * math.sqrt(len(neural.normalization.mean)),  # its table of editing gives h itself
     }
     return ClosedFormPolicy(demos, "paper", **{**fitted, **parameters})
 
 
-def neighbourhoods(policy: ClosedFormPolicy, windows: np.ndarray) -> list[Neighbourhood]:
-    """The neighbourhood of each of the windows (B, N_o, D_o)."""
+def neighborhoods(policy: ClosedFormPolicy, windows: np.ndarray) -> list[Neighborhood]:
+    """The neighborhood of each of the windows (B, N_o, D_o)."""
     store = policy.store
     with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
         return [policy.neighborhood(store, query) for query in store.features_of(windows)]

@@ -6,18 +6,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from closedform.editing.edited_policy import EditedPolicy, neighbourhoods
+from closedform.editing.edited_policy import EditedPolicy, neighborhoods
 from closedform.editing.guided import Guided
 from closedform.errors import ConfigError
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
-from closedform.policies.neighbourhood import Neighbourhood
+from closedform.policies.neighborhood import Neighborhood
 from closedform.policies.randomness import Streams
 from closedform.retrieval.metric import covariance_factor, squared_distances
 
 
 class GuidedPolicy(EditedPolicy):
-    """A neural policy steered towards what some demonstrations do (Algorithm algo:cfdp_cfg).
+    """A neural policy steered toward what some demonstrations do (Algorithm algo:cfdp_cfg).
 
     Args:
         neural: the trained policy.
@@ -60,11 +60,11 @@ class GuidedPolicy(EditedPolicy):
         """
         conditional, everything = (self.demonstrations[name] for name in self.parts)
         shifts = self.perturbations(conditional, rng.spawn())
-        near = neighbourhoods(everything, windows)
+        near = neighborhoods(everything, windows)
         shape = everything.store.spec.regularization, everything.store.shrinkage
         metrics = [covariance_factor(_features(everything, one, everything), *shape) for one in near]
         forms = []
-        for policy, found in ((conditional, neighbourhoods(conditional, windows)), (everything, near)):
+        for policy, found in ((conditional, neighborhoods(conditional, windows)), (everything, near)):
             width = 2 * policy.h(policy.store) ** 2
             with np.errstate(over="ignore", invalid="ignore"):  # which `closed_form` finds out
                 squared = [
@@ -77,8 +77,8 @@ class GuidedPolicy(EditedPolicy):
         return Guided(neural, forms[0], forms[1], self.w, self.off_below)
 
 
-def _features(policy: ClosedFormPolicy, near: Neighbourhood, like: ClosedFormPolicy) -> np.ndarray:
-    """The features (k, D_z) of a policy's neighbours, in the units of another."""
+def _features(policy: ClosedFormPolicy, near: Neighborhood, like: ClosedFormPolicy) -> np.ndarray:
+    """The features (k, D_z) of a policy's neighbors, in the units of another."""
     own, other = policy.store, like.store
     features = own.index.rows()[near.rows]
     if all(np.array_equal(getattr(own, name), getattr(other, name)) for name in ("feature_scale", "feature_offset")):

@@ -26,10 +26,10 @@ class Pruned(ClosedForm):
         """The share of each demonstration in the denoised chunk, (B, n, k)."""
         assert self.log_weights is not None and self.perturbations is not None
         gain, variance = self.process.gain(s), self.process.noise(s) ** 2
-        centre = self.actions.mean(-2, keepdim=True)
-        actions = self.actions - centre
+        center = self.actions.mean(-2, keepdim=True)
+        actions = self.actions - center
         lengths = actions.square().sum(-1)[:, None]  # (B, 1, k)
-        logits = gain * (a_s - gain * centre) @ actions.mT - 0.5 * gain**2 * lengths
+        logits = gain * (a_s - gain * center) @ actions.mT - 0.5 * gain**2 * lengths
         logits = logits + variance * self.log_weights[:, None]
         best, index = logits.max(-1, keepdim=True)
         reach = gain * self.perturbations.norm(dim=-1).amax(-1)[:, None, None]  # (B, 1, 1)

@@ -46,9 +46,9 @@ def bootstrap_ci95(values: np.ndarray) -> tuple[float, float]:
 def wilson_ci95(n_successes: int, n: int) -> tuple[float, float]:
     """The 95% interval of a rate (Wilson, 1927), which stays inside [0, 1] and is not empty at 0 or 1."""
     rate, z2 = n_successes / n, Z95**2
-    centre = (rate + z2 / (2 * n)) / (1 + z2 / n)
+    center = (rate + z2 / (2 * n)) / (1 + z2 / n)
     half = Z95 * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return max(0.0, center - half), min(1.0, center + half)
 
 
 def ratio_ci95(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float]:

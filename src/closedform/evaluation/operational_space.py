@@ -120,7 +120,7 @@ class Arm:
 
 
 def step_together(arms: list[Arm], goals: list[tuple[Pose, float]], n_physics_steps: int) -> None:
-    """Moves all arms of a scene towards their goals: a pose, and whether to close the gripper."""
+    """Moves all arms of a scene toward their goals: a pose, and whether to close the gripper."""
     mujoco: Any = import_module("mujoco")
     model, data = arms[0].model, arms[0].data
     for _ in range(n_physics_steps):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from closedform.demos.catalogue import PUSHT_ACTIONS, PUSHT_OBSERVATIONS
+from closedform.demos.catalog import PUSHT_ACTIONS, PUSHT_OBSERVATIONS
 from closedform.errors import MissingExtraError
 from closedform.evaluation.environment import StepResult
 

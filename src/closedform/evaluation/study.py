@@ -12,7 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from closedform import provenance
-from closedform.demos.catalogue import CATALOGUE
+from closedform.demos.catalog import CATALOG
 from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
@@ -143,7 +143,7 @@ class Study:
             if demos is None:
                 policy = load_policy(_there(subject.policy["name"], SHIPPED))
             else:
-                source = demos_for(make_environment(subject.env), _there(demos, CATALOGUE))
+                source = demos_for(make_environment(subject.env), _there(demos, CATALOG))
                 policy_class = POLICIES[subject.policy["class"]]
                 policy = policy_class(source, config=policy_class.config_class.preset(**subject.parameters))
         except (KeyError, TypeError) as error:
@@ -257,7 +257,7 @@ def _there(name: str, known: Container[str]) -> str:
 def demos_for(environment: Environment, source: str) -> Demos:
     """Reads demonstrations; numbers that their file does not tell about are those of the environment."""
     demos = environment.read(source) if isinstance(environment, ReadsDemos) else load_demos(source)
-    check_fit(environment, demos, f"the dataset {source!r}" if source in CATALOGUE else source)
+    check_fit(environment, demos, f"the dataset {source!r}" if source in CATALOG else source)
     plain = Layout.plain
     if demos.observation_layout == plain(demos.observation_layout.width):
         demos = Demos(demos, environment.observation_layout, demos.action_layout, demos.rate, demos.tasks)

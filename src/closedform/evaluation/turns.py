@@ -8,7 +8,7 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 
-CENTRE = 256.0  # of the screen, and where the block's origin, the middle of its head, belongs
+CENTER = 256.0  # of the screen, and where the block's origin, the middle of its head, belongs
 AT_END = 30.0  # pixels within which the block is at its end position
 ALMOST_AT_END = 40.0  # pixels, for what is left out of demonstrations
 NEAR_HEAD = 50.0  # pixels from its middle within which the agent is near the head; the paper gives no number
@@ -25,7 +25,7 @@ class Turn:
 
     Attributes:
         step: at which it came near.
-        angle: by which it then went round the centre of the screen, in radians, clockwise as one looks at it.
+        angle: by which it then went round the center of the screen, in radians, clockwise as one looks at it.
         n_steps: over how many steps; fewer than 30 where the episode ended.
     """
 
@@ -74,9 +74,9 @@ def clockwise_steps(demos: Demos) -> np.ndarray:
 def _at_head(observations: np.ndarray, reach: float, end: float) -> np.ndarray:
     """Whether the agent is near the head of a block that is near its end position, at each step."""
     agent, block = observations[:, :2], observations[:, 2:4]
-    return (np.hypot(*(block - CENTRE).T) < end) & (np.hypot(*(agent - block).T) < reach)
+    return (np.hypot(*(block - CENTER).T) < end) & (np.hypot(*(agent - block).T) < reach)
 
 
 def _angles(observations: np.ndarray) -> np.ndarray:
-    """Of the agent about the centre of the screen, clockwise, without jumps; y points down."""
-    return np.unwrap(np.arctan2(*(observations[:, :2] - CENTRE).T[::-1]))
+    """Of the agent about the center of the screen, clockwise, without jumps; y points down."""
+    return np.unwrap(np.arctan2(*(observations[:, :2] - CENTER).T[::-1]))

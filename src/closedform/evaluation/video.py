@@ -54,7 +54,7 @@ def encode(frames: Sequence[np.ndarray], rate: float) -> bytes:
     """An mp4 file (H.264, which every browser plays) of pictures (height, width, 3)."""
     av = require_av()
     buffer = BytesIO()
-    height, width = (size - size % 2 for size in frames[0].shape[:2])  # H.264 halves the resolution of colours
+    height, width = (size - size % 2 for size in frames[0].shape[:2])  # H.264 halves the resolution of colors
     with av.open(buffer, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=round(rate), options={"crf": "23"})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"

@@ -13,9 +13,9 @@ from closedform.evaluation.robomimic import Robomimic
 Point = Sequence[float] | np.ndarray
 
 OPEN, CLOSED = -1.0, 1.0
-STRIDE = 0.014  # metres that a hand moves in a step at the speed of one
+STRIDE = 0.014  # meters that a hand moves in a step at the speed of one
 TURN = 0.06  # radians, likewise
-TREMOR = 0.0015  # metres, the standard deviation of an unsteady hand
+TREMOR = 0.0015  # meters, the standard deviation of an unsteady hand
 STEADINESS = 0.85  # how much of the tremor lasts to the next step
 PATIENCE = 25  # steps that a person waits for the hand to arrive
 
@@ -74,7 +74,7 @@ class Person:
             axes: (3, 3); None keeps them.
             speed: times the person's own pace.
             care: from 0 to 1, how much of the tremor is held back.
-            within: metres from the position that count as there.
+            within: meters from the position that count as there.
             patience: steps to wait for it.
         """
         start, start_axes = self.position, self.axes

@@ -10,16 +10,16 @@ from closedform.demos.encoding import matrix_of_axis_angle
 from closedform.evaluation.robomimic import Robomimic
 from closedform.experts.person import Command, Person, object_pose
 
-GRIP = -0.034  # metres along the frame's rod from its corner to the middle of its grip
+GRIP = -0.034  # meters along the frame's rod from its corner to the middle of its grip
 TIP = -0.221  # likewise, to the tip
-ARM = -0.09125  # metres from the frame's corner to the end of the hook's arm
+ARM = -0.09125  # meters from the frame's corner to the end of the hook's arm
 HOLE = (-0.0931, 0.0, 0.0)  # the middle of the tool's larger hole as seen from the tool
 MOUNT = (0.0, 0.045, 0.155)  # the mouth of the stand's mount as seen from its base
-INSERTED = 0.148  # metres that the tip goes into the mount
+INSERTED = 0.148  # meters that the tip goes into the mount
 LEAN = 0.61  # radians by which the hand leans along the rod when it grasps the frame
 TOOL_LEAN = 0.35  # likewise, along the handle when it grasps the tool
 TILT = 0.44  # radians of the tool's handle below the horizontal when its hole goes over the hook
-STILL, STILL_TURN = 0.0005, 0.003  # metres and radians that a hand at rest moves in a step
+STILL, STILL_TURN = 0.0005, 0.003  # meters and radians that a hand at rest moves in a step
 HALF_TURN = np.diag([-1.0, -1.0, 1.0])
 DOWN_ACROSS = np.array([[0.0, -1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])  # pointing down, closing across the tool
 
@@ -93,7 +93,7 @@ def _hang_tool(person: Person) -> Iterator[Command]:
 
 
 def _leaning(angle: float) -> np.ndarray:
-    """The axes, as the frame sees them, of a hand that grasps its rod and leans by an angle towards the tip."""
+    """The axes, as the frame sees them, of a hand that grasps its rod and leans by an angle toward the tip."""
     sin, cos = np.sin(angle), np.cos(angle)
     return np.array([[1.0, 0.0, 0.0], [0.0, -sin, cos], [0.0, -cos, -sin]])
 
@@ -104,7 +104,7 @@ def _hung(environment: Robomimic, tilt: float, place: tuple[float, float]) -> Po
     Args:
         environment: the scene.
         tilt: of the handle below the horizontal, radians.
-        place: of the hole's middle, metres inwards from the end of the hook's arm and above it.
+        place: of the hole's middle, meters inwards from the end of the hook's arm and above it.
     """
     corner, frame = object_pose(environment, "frame")
     axes = frame @ HALF_TURN @ matrix_of_axis_angle(np.array([0.0, tilt, 0.0]))

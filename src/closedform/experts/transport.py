@@ -11,11 +11,11 @@ from closedform.evaluation.robomimic import Robomimic
 from closedform.experts.person import Command, Person, above, object_pose, pointing_down
 
 HANDOVER = np.array([0.0, -0.07, 1.06])  # where the hammer's middle is handed over
-# Radians that a hand leans back towards its own base:
+# Radians that a hand leans back toward its own base:
 OVER_BIN = -0.17  # for bins are close to the arms' bases
 GIVES, TAKES = 0.12, 0.33  # where the hammer is handed over, to leave room for the other hand
 PUTS = 0.08  # where the hammer is put in its bin
-HEAD = 0.018  # metres from the middle of the hammer's handle to the middle of the hammer, towards its head
+HEAD = 0.018  # meters from the middle of the hammer's handle to the middle of the hammer, toward its head
 ASIDE = -0.21  # x where the lid is put
 LONG = 700  # steps, more than an episode has left
 GIVING, TAKING = 0, 1
@@ -167,7 +167,7 @@ def _has_given(environment: Robomimic) -> bool:
 
 
 def _opening(environment: Robomimic, hand: int) -> float:
-    """Metres between the fingers of a hand."""
+    """Meters between the fingers of a hand."""
     fingers = environment.observed()[f"robot{hand}_gripper_qpos"]
     return float(fingers[0] - fingers[1])
 
@@ -178,5 +178,5 @@ def _ahead(axes: np.ndarray) -> np.ndarray:
 
 
 def _leaning(axes: np.ndarray, angle: float) -> np.ndarray:
-    """The axes (3, 3) of a hand that points down, leant back towards its own base by an angle."""
+    """The axes (3, 3) of a hand that points down, leant back toward its own base by an angle."""
     return axes @ matrix_of_axis_angle(np.array([-angle, 0.0, 0.0]))

@@ -1,14 +1,14 @@
 """Compiled diffusion: all steps of one sample, with provable pruning.
 
-Only a few of the k neighbours carry weight, but which ones changes along the run: at low noise the distance between
+Only a few of the k neighbors carry weight, but which ones changes along the run: at low noise the distance between
 sample and chunk outweighs the distance between observations. So nothing is dropped for good. Relative to a reference
-chunk c, with x = a - G c and A_i the chunks less c, the logit of neighbour i under perturbation j is
+chunk c, with x = a - G c and A_i the chunks less c, the logit of neighbor i under perturbation j is
 
     l_ij = log w_i + (G / sigma^2) (x + eps_j) . A_i - (G^2 / 2 sigma^2) |A_i|^2        (eq:smoothed_cond_kernel)
 
 up to terms that are the same for every i. At each step
 
-- *active* neighbours get their exact weights;
+- *active* neighbors get their exact weights;
 - *candidates* that are not active have an upper bound on max_j l_ij at least `cut` below the sum's largest term; for
   most of them one with |x| |A_i| in place of x . A_i is enough;
 - *the others* were never fetched: since a square is not negative, l_ij <= log w_i + |x + eps_j|^2 / (2 sigma^2). If
@@ -28,12 +28,12 @@ from closedform.kernels.clock import seconds
 from closedform.kernels.jit import float32_of_bits, jit
 from closedform.kernels.search import dot
 
-RECENTRE = 30.0  # nats by which another neighbour must lead before distances are measured from it
+RECENTER = 30.0  # nats by which another neighbor must lead before distances are measured from it
 
 
 @jit(inline=True)
 def exp32(x):
-    """exp of a number that is not positive, to float32 accuracy; small enough to be inlined and vectorised."""
+    """exp of a number that is not positive, to float32 accuracy; small enough to be inlined and vectorized."""
     scaled = max(x, np.float32(-87.0)) * np.float32(1.4426950408889634)
     whole = np.floor(scaled + np.float32(0.5))
     rest = (scaled - whole) * np.float32(0.6931471805599453)
@@ -47,13 +47,13 @@ def exp32(x):
 
 
 @jit(reorder=True)
-def measure_from(centre, chunks, candidates, offsets, lengths):
-    """Writes the candidates' chunks less the centre, and their lengths."""
+def measure_from(center, chunks, candidates, offsets, lengths):
+    """Writes the candidates' chunks less the center, and their lengths."""
     for i in range(candidates.size):
         chunk = candidates[i]
         total = 0.0
-        for d in range(centre.size):
-            difference = chunks[chunk, d] - centre[d]
+        for d in range(center.size):
+            difference = chunks[chunk, d] - center[d]
             offsets[i, d] = difference
             total += difference * difference
         lengths[i] = math.sqrt(total)
@@ -103,7 +103,7 @@ def logits_of(bases, shifts, slope, active, n_active, logits, largest):
 
 @jit(reorder=True)
 def reach_needed(x, variance, directions, norms, largest, distances):
-    """How far below the best neighbour's weight one must look: max_j |x + eps_j|^2 / (2 sigma^2) - max_i l_ij.
+    """How far below the best neighbor's weight one must look: max_j |x + eps_j|^2 / (2 sigma^2) - max_i l_ij.
 
     Args:
         directions: (D, M), the perturbations.
@@ -158,19 +158,19 @@ def is_mixture(sample, chunks, candidates, active, n_active, offsets):
         return False
     first = active[0]
     for d in range(sample.size):
-        centre = chunks[candidates[first], d] - offsets[first, d]
+        center = chunks[candidates[first], d] - offsets[first, d]
         low, high = 0.0, 0.0
         for n in range(n_active):
             low, high = min(low, offsets[active[n], d]), max(high, offsets[active[n], d])
-        slack = ROUNDING * (high - low) + TINY * (1.0 + abs(centre))
-        if not low - slack <= sample[d] - centre <= high + slack:  # also if it is not a number
+        slack = ROUNDING * (high - low) + TINY * (1.0 + abs(center))
+        if not low - slack <= sample[d] - center <= high + slack:  # also if it is not a number
             return False
     return True
 
 
 @jit()
 def diffuse(
-    neighbour_log_weights,
+    neighbor_log_weights,
     chunks,
     reach,
     sampling,
@@ -186,16 +186,16 @@ def diffuse(
     """Runs one sample through all steps; `sample` (D,) is the noise on entry and the chunk on return.
 
     Where there is no time for all steps, the chunk is the denoised one of the last step that was taken. Either way it
-    is a mixture of the neighbours' chunks; `mixed` says so, and is false if overflow made it anything else.
+    is a mixture of the neighbors' chunks; `mixed` says so, and is false if overflow made it anything else.
 
     Args:
-        neighbour_log_weights: (k,), the largest being 0.
-        chunks: (k, D), filled for the neighbours within `reach[0]` nats of the best.
+        neighbor_log_weights: (k,), the largest being 0.
+        chunks: (k, D), filled for the neighbors within `reach[0]` nats of the best.
         reach: (1,); where that proves too little, it is raised and False returned.
         sampling: `Sampling`.
         perturbations, directions: (M, D) and (D, M), the same.
         fresh: (S, D) or (0, D), noise to add.
-        shares: (k,) or (0,), receives the weight of each neighbour in the chunk.
+        shares: (k,) or (0,), receives the weight of each neighbor in the chunk.
         taken, ended: (1,), receive the number of steps taken and, if there is a time to stop at, when the last ended.
         mixed: (1,), receives whether the chunk is a mixture.
     """
@@ -207,18 +207,18 @@ def diffuse(
     log_weights = np.empty(k)
     count, best = 0, 0
     for i in range(k):
-        if neighbour_log_weights[i] >= -reach[0]:
+        if neighbor_log_weights[i] >= -reach[0]:
             candidates[count] = i
-            log_weights[count] = neighbour_log_weights[i]
+            log_weights[count] = neighbor_log_weights[i]
             count += 1
-        if neighbour_log_weights[i] > neighbour_log_weights[best]:
+        if neighbor_log_weights[i] > neighbor_log_weights[best]:
             best = i
     if count == 0:  # no weight is a number
         return True
     candidates, log_weights = candidates[:count], log_weights[:count]
-    centre = np.empty(width)
+    center = np.empty(width)
     for d in range(width):
-        centre[d] = chunks[best, d]
+        center[d] = chunks[best, d]
     norms = np.empty(n_perturbations)
     longest = 0.0
     for j in range(n_perturbations):
@@ -239,7 +239,7 @@ def diffuse(
     totals = np.empty(n_perturbations, np.float32)
     mean_weights = np.empty(count)
     x, denoised = np.empty(width), np.empty(width)
-    recentre, n_active, leader = True, 0, 0
+    recenter, n_active, leader = True, 0, 0
     for i in range(count):
         if candidates[i] == best:
             leader = i
@@ -249,17 +249,17 @@ def diffuse(
         gain, variance = steps[s, 0], steps[s, 1] * steps[s, 1]
         slope = gain / variance
         half = 0.5 * gain * slope
-        if recentre:
-            measure_from(centre, chunks, candidates, offsets, lengths)
+        if recenter:
+            measure_from(center, chunks, candidates, offsets, lengths)
             for i in range(count):
                 highest[i] = longest * lengths[i]
                 lowest[i] = -highest[i]
                 exact[i] = False
             active[0], n_active = leader, 1
-            recentre = False
+            recenter = False
         for d in range(width):
-            x[d] = sample[d] - gain * centre[d]
-            denoised[d] = centre[d]
+            x[d] = sample[d] - gain * center[d]
+            denoised[d] = center[d]
         floor = -np.inf  # not more than the largest term, whatever the perturbation
         for n in range(n_active):
             i = active[n]
@@ -286,10 +286,10 @@ def diffuse(
                 return False
         first = average(logits, largest, active, n_active, offsets, totals, weights, mean_weights, denoised)
         leader = active[first]
-        if bases[first] > RECENTRE:
-            recentre = True
+        if bases[first] > RECENTER:
+            recenter = True
             for d in range(width):
-                centre[d] = chunks[candidates[leader], d]
+                center[d] = chunks[candidates[leader], d]
         taken[0] = s + 1
         if stop_at < np.inf:
             ended[0] = seconds(clock)

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from closedform.kernels.cache import KernelCache
 
-REORDER = {"reassoc", "contract", "nsz"}  # sums may be reordered, which lets them be vectorised
+REORDER = {"reassoc", "contract", "nsz"}  # sums may be reordered, which lets them be vectorized
 
 
 def jit(*, reorder: bool = False, inline: bool = False) -> Callable[[Callable[..., Any]], Any]:

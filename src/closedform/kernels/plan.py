@@ -11,12 +11,12 @@ from closedform.kernels.jit import jit
 from closedform.kernels.search import dot, metric_distances, retrieve
 from closedform.kernels.transfer import choose_transfer, transfer_chunk
 
-ATTEMPTS = 20  # at reaching far enough, after which all neighbours are looked at
+ATTEMPTS = 20  # at reaching far enough, after which all neighbors are looked at
 
 
 @jit()
 def nearest_distance(squared, precision):
-    """The distance to the nearest neighbour; infinite if any of them or its weight cannot be told."""
+    """The distance to the nearest neighbor; infinite if any of them or its weight cannot be told."""
     nearest = np.inf
     for i in range(squared.size):
         if not squared[i] * precision < np.inf:

@@ -1,4 +1,4 @@
-"""Compiled retrieval: exact k nearest neighbours, local covariance and Mahalanobis distances of one query."""
+"""Compiled retrieval: exact k nearest neighbors, local covariance and Mahalanobis distances of one query."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from closedform.kernels.jit import jit
 
 BLOCK = 256  # rows whose distances stay in the first-level cache while the columns stream past
 COLUMNS = 8  # after which it is asked whether to go on
-SAMPLE, RUN = 512, 8  # distances that tell roughly how far the k-th neighbour is, so many of them in a row
+SAMPLE, RUN = 512, 8  # distances that tell roughly how far the k-th neighbor is, so many of them in a row
 
 
 @jit()
@@ -26,7 +26,7 @@ def distances_within(columns, query, within, distances):
     """Squared Euclidean distances from the query to every row. (D, >= n), (D,) -> (n,).
 
     Sums only grow: a block of rows that are all beyond `within` after some columns is not summed further, and is
-    infinitely far. Neighbours in time lie in the same block, so that most of a large set is left early.
+    infinitely far. Neighbors in time lie in the same block, so that most of a large set is left early.
     """
     n, width = distances.size, columns.shape[0]
     for start in range(0, n, BLOCK):
@@ -197,17 +197,17 @@ def metric_distances(columns, query, rows, metric, squared):
             differences[d, i] = columns[d, rows[i]] - query[d]
     if not factor.size:
         factor = np.empty((width, width))
-        centred = np.empty((width, k))
+        centered = np.empty((width, k))
         for d in range(width):
             for i in range(k):  # not from the differences: far from the query nothing would be left of the spread
-                centred[d, i] = columns[d, rows[i]]
-            mean = mean_of(centred[d])
+                centered[d, i] = columns[d, rows[i]]
+            mean = mean_of(centered[d])
             for i in range(k):
-                centred[d, i] -= mean
+                centered[d, i] -= mean
         sphere = 0.0
         for a in range(width):
             for b in range(a + 1):
-                factor[a, b] = dot(centred[a], centred[b]) / max(k - 1, 1)
+                factor[a, b] = dot(centered[a], centered[b]) / max(k - 1, 1)
             sphere += factor[a, a] / width
         for a in range(width):
             for b in range(a + 1):

@@ -3,7 +3,7 @@
 The same mathematics as the reference's in `retrieval/`, batched and in float32. Nothing waits for the device, so that
 a whole plan can be captured as a CUDA graph.
 
-Letters in shapes: B plans, n samples each, k neighbours, m of them with most weight, N rows, E episodes, H hands.
+Letters in shapes: B plans, n samples each, k neighbors, m of them with most weight, N rows, E episodes, H hands.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def goal_penalty(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tensor:
 
 
 def voters(store: DeviceStore, rows: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
-    """The reference's `voters`: indices into the neighbours (B, v), and their squared distances, infinite for none."""
+    """The reference's `voters`: indices into the neighbors (B, v), and their squared distances, infinite for none."""
     n_voters = min(store.transfers.n_voters, rows.shape[1])
     nearest = torch.topk(squared, n_voters, largest=False)
     if store.n_episodes == 1:
@@ -207,7 +207,7 @@ def lead(
 def diffuse_all(
     chunks: Tensor, log_weights: Tensor, perturbations: Tensor, noise: Tensor, fresh: Tensor | None, steps: np.ndarray
 ) -> Tensor:
-    """All diffusion steps with all neighbours, one matrix product after another.
+    """All diffusion steps with all neighbors, one matrix product after another.
 
     (B, k, D), (B, k), (B, M, D), (B, n, D), (S, B, n, D) or None, (S, 5) -> (B, n, D)
     """

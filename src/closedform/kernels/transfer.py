@@ -136,7 +136,7 @@ def transfer_chunk(rows, row, transfers, choice, rotation, chunk):
 
 @jit()
 def find_voters(rows, squared, row_episodes, voters):
-    """The reference's `voters`: nearest neighbours, one of each episode unless there is but one. Returns how many."""
+    """The reference's `voters`: nearest neighbors, one of each episode unless there is but one. Returns how many."""
     k = squared.size
     alone = True
     for i in range(1, k):

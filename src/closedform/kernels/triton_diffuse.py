@@ -72,12 +72,12 @@ class State(NamedTuple):
 
     Attributes:
         samples: (B, n, size)
-        centres: (B, n), which neighbor A_0 is; becomes the one with most weight.
+        centers: (B, n), which neighbor A_0 is; becomes the one with most weight.
         left_over: (B, n), 1 where there is something to do still.
     """
 
     samples: Any
-    centres: Any
+    centers: Any
     left_over: Any
 
 
@@ -111,10 +111,10 @@ def _measure(problem, measured, state, BLOCK: tl.constexpr, ROWS: tl.constexpr, 
     d = tl.arange(0, WIDTH)
     eps = _perturbations_of(perturbations, plan, n_perturbations, size, ROWS, WIDTH)
     longest = tl.sqrt(tl.max(tl.sum(eps * eps, 1), 0))
-    centre = tl.load(chunks + tl.load(offsets + tl.load(state.centres + program)) + d, mask=d < size, other=0.0)
+    center = tl.load(chunks + tl.load(offsets + tl.load(state.centers + program)) + d, mask=d < size, other=0.0)
     first = tl.program_id(1) * BLOCK
     i = first + tl.arange(0, BLOCK)
-    rows = _chunks_of(chunks, offsets, n_neighbors, first, size, BLOCK, WIDTH) - centre[None, :]
+    rows = _chunks_of(chunks, offsets, n_neighbors, first, size, BLOCK, WIDTH) - center[None, :]
     length = tl.sqrt(tl.sum(rows * rows, 1))
     best = tl.max(tl.dot(rows, tl.trans(eps), input_precision="tf32"), 1)
     best = tl.maximum(best, 0.0) + ROUNDING * longest * length
@@ -150,7 +150,7 @@ def _diffuse_tile(
     """
     chunks, perturbations, steps, fresh = problem.chunks, problem.perturbations, problem.steps, problem.fresh
     n_neighbors, n_perturbations, size = problem.n_neighbors, problem.n_perturbations, problem.size
-    samples, centres, left_over, cut = state.samples, state.centres, state.left_over, problem.cut
+    samples, centers, left_over, cut = state.samples, state.centers, state.left_over, problem.cut
     program = tl.program_id(0).to(tl.int64)
     if tl.load(left_over + program) == 0:
         return
@@ -163,16 +163,16 @@ def _diffuse_tile(
     is_perturbation = j < n_perturbations
     eps = _perturbations_of(perturbations, plan, n_perturbations, size, ROWS, WIDTH)
     longest = tl.sqrt(tl.max(tl.sum(eps * eps, 1), 0))
-    centre = tl.load(chunks + tl.load(offsets + tl.load(centres + program)) + d, mask=d < size, other=0.0)
+    center = tl.load(chunks + tl.load(offsets + tl.load(centers + program)) + d, mask=d < size, other=0.0)
     tile = _chunks_of(chunks, offsets, n_neighbors, 0, size, TILE, WIDTH)
-    tile = tl.where((i < n_neighbors)[:, None], tile - centre[None, :], 0.0)
+    tile = tl.where((i < n_neighbors)[:, None], tile - center[None, :], 0.0)
     log_w = LOG2_E * tl.load(log_weights + i, mask=i < n_neighbors, other=-float("inf"))
     half_squares = 0.5 * tl.sum(tile * tile, 1)
     norms = tl.sqrt(2 * half_squares)
     shifts = tl.dot(tile, tl.trans(eps), input_precision="ieee")
     inner = tl.dot(tile, tl.trans(tile), input_precision="ieee")
-    along = tl.sum(tile * centre[None, :], 1)
-    centre_norm = tl.sqrt(tl.sum(centre * centre, 0))
+    along = tl.sum(tile * center[None, :], 1)
+    center_norm = tl.sqrt(tl.sum(center * center, 0))
     w = TILE + tl.arange(0, WATCH)
     watched = LOG2_E * tl.load(log_weights + w, mask=w < n_neighbors, other=-float("inf"))
     watched_norms = tl.load(lengths + w, mask=w < n_neighbors, other=0.0)
@@ -182,9 +182,9 @@ def _diffuse_tile(
         unseen = LOG2_E * tl.load(log_weights + TILE + WATCH)
 
     start = tl.load(problem.noise + program * size + d, mask=d < size, other=0.0)
-    first_u = start - tl.load(steps) * centre
+    first_u = start - tl.load(steps) * center
     first_products = tl.sum(tile * first_u[None, :], 1)
-    first_along = tl.sum(first_u * centre, 0)
+    first_along = tl.sum(first_u * center, 0)
     first_square = tl.sum(first_u * first_u, 0)
     # u = kept * first_u + the mixture of the D_i + drifted * A_0 + added; the sample likewise, from `start` and the A_i
     kept, drifted = 1.0, 0.0
@@ -208,9 +208,9 @@ def _diffuse_tile(
 
         square = kept * kept * first_square + tl.sum(mixture * (2 * kept * first_products + mixed_products), 0)
         square += drifted * (
-            2 * (kept * first_along + tl.sum(mixture * along, 0)) + drifted * centre_norm * centre_norm
+            2 * (kept * first_along + tl.sum(mixture * along, 0)) + drifted * center_norm * center_norm
         )
-        parts = kept * tl.sqrt(first_square) + tl.sum(mixture * norms, 0) + tl.abs(drifted) * centre_norm
+        parts = kept * tl.sqrt(first_square) + tl.sum(mixture * norms, 0) + tl.abs(drifted) * center_norm
         reach = tl.sqrt(tl.maximum(square, 0.0)) + SLACK * parts
         if HAS_FRESH:
             reach += tl.sqrt(tl.sum(added * added, 0))
@@ -219,11 +219,11 @@ def _diffuse_tile(
         bound = tl.max(watched + slope * (watched_norms * (reach - 0.5 * gain * watched_norms) + watched_highest), 0)
         closest = least - bound
         if closest < cut * LOG2_E:
-            u = kept * first_u + tl.sum(mixture[:, None] * tile, 0) + drifted * centre + added
+            u = kept * first_u + tl.sum(mixture[:, None] * tile, 0) + drifted * center + added
             closest = tl.full((), float("inf"), tl.float32)
             for first in range(TILE, TILE + WATCH, BLOCK):
                 i_w = first + tl.arange(0, BLOCK)
-                rows = _chunks_of(chunks, offsets, n_neighbors, first, size, BLOCK, WIDTH) - centre[None, :]
+                rows = _chunks_of(chunks, offsets, n_neighbors, first, size, BLOCK, WIDTH) - center[None, :]
                 log_w_w = LOG2_E * tl.load(log_weights + i_w, mask=i_w < n_neighbors, other=-float("inf"))
                 base_w = log_w_w + slope * tl.sum(rows * (u[None, :] - 0.5 * gain * rows), 1)
                 best = tl.load(highest + i_w, mask=i_w < n_neighbors, other=0.0)
@@ -246,12 +246,12 @@ def _diffuse_tile(
             more = tl.load(steps + 6 * s + 4) * tl.load(fresh + at + d, mask=d < size, other=0.0)
             added = keep * added + more
             products += tl.sum(tile * more[None, :], 1)
-    sample = kept * start + added + tl.sum(mixture[:, None] * tile, 0) + tl.sum(mixture, 0) * centre
+    sample = kept * start + added + tl.sum(mixture[:, None] * tile, 0) + tl.sum(mixture, 0) * center
     tl.store(samples + program * size + d, sample, mask=d < size)
     if margin >= cut * LOG2_E:
         tl.store(left_over + program, 0)
     else:
-        tl.store(centres + program, tl.argmax(shares, 0))
+        tl.store(centers + program, tl.argmax(shares, 0))
 
 
 def diffuse(

@@ -6,12 +6,12 @@ import torch
 import triton
 import triton.language as tl
 
-BLOCK = 128  # neighbours that are read at once
+BLOCK = 128  # neighbors that are read at once
 
 
 @triton.jit
 def _features_of(features, rows, first, BLOCK: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr):
-    """The features (BLOCK, WIDTH) of some neighbours; zeros where there are fewer."""
+    """The features (BLOCK, WIDTH) of some neighbors; zeros where there are fewer."""
     i, d = first + tl.arange(0, BLOCK), tl.arange(0, WIDTH)
     row = tl.load(rows + i, mask=i < K, other=0)
     return tl.load(features + row[:, None] * WIDTH + d[None, :], mask=(i < K)[:, None], other=0.0)
@@ -36,7 +36,7 @@ def _metric(
     plan = tl.program_id(0).to(tl.int64)
     rows += plan * K
     d = tl.arange(0, WIDTH)
-    origin = tl.load(features + tl.load(rows) * WIDTH + d)  # in the neighbourhood, so that no digits are lost
+    origin = tl.load(features + tl.load(rows) * WIDTH + d)  # in the neighborhood, so that no digits are lost
     total = tl.zeros((WIDTH,), tl.float32)
     covariance = tl.zeros((WIDTH, WIDTH), tl.float32)
     for first in range(0, K, BLOCK):
@@ -77,7 +77,7 @@ def local_squared_distances(
 
     Args:
         features, queries: padded with zeros to a power of two of at least 16 columns.
-        rows: the neighbours.
+        rows: the neighbors.
         width: how many columns there are without padding.
         regularization, shrinkage: see `covariance_factor`.
     """

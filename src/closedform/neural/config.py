@@ -103,7 +103,7 @@ class UNetConfig(DiffusionConfig):
     kernel_size: int = 5
     """Of the convolutions."""
     n_groups: int = 8
-    """Of the group normalisations."""
+    """Of the group normalizations."""
     diffusion_step_embed_dim: int = 128
     """Numbers in the embedding of the noise level."""
     use_film_scale_modulation: bool = True
@@ -151,7 +151,7 @@ class TrainingConfig:
     weight_decay: float = 1e-3
     """Of AdamW."""
     observation_noise: float = 0.02
-    """Standard deviation of noise on normalised observations, anew in every step; without it a policy that has seen
+    """Standard deviation of noise on normalized observations, anew in every step; without it a policy that has seen
     its few demonstrations often enough knows them by heart."""
     ema_decay: float = 0.9999
     """Of the moving average of the weights, which is what the policy uses."""

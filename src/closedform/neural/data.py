@@ -1,4 +1,4 @@
-"""What a network is trained on: windows of demonstrations as tensors, and the normalisation that goes with them."""
+"""What a network is trained on: windows of demonstrations as tensors, and the normalization that goes with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from closedform.retrieval.store import Store, StoreSpec
 
 
 @dataclass(frozen=True)
-class Normalisation:
+class Normalization:
     """How observations and actions become what a network sees.
 
     Observations are encoded (angles and rotations as unit vectors), a window's one after the other, and become
@@ -37,24 +37,24 @@ class Normalisation:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Windows of demonstrations, normalised.
+    """Windows of demonstrations, normalized.
 
     Attributes:
         observation_layout, action_layout: of the demonstrations.
         features: (n, D_z), float32.
         chunks: (n, N_a, D), float32, in about [-1, 1].
-        normalisation: how they were made.
+        normalization: how they were made.
     """
 
     observation_layout: Layout
     action_layout: Layout
     features: np.ndarray
     chunks: np.ndarray
-    normalisation: Normalisation
+    normalization: Normalization
 
 
 def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = None) -> TrainingData:
-    """Cuts demonstrations into windows and normalises them.
+    """Cuts demonstrations into windows and normalizes them.
 
     Args:
         demos: the demonstrations.
@@ -78,13 +78,13 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
     if len(rows) < 2:
         raise DataError(f"expected two windows or more to train on, found {len(rows)}")
     features = store.index.rows()[rows]
-    chunks = store.normalised_chunks(rows, store.as_recorded).reshape(len(rows), config.n_action_steps, -1)
+    chunks = store.normalized_chunks(rows, store.as_recorded).reshape(len(rows), config.n_action_steps, -1)
     return TrainingData(
         observation_layout=demos.observation_layout,
         action_layout=demos.action_layout,
         features=features.astype(np.float32),
         chunks=chunks.astype(np.float32),
-        normalisation=Normalisation(
+        normalization=Normalization(
             feature_offset=store.feature_offset,
             feature_scale=store.feature_scale,
             action_offset=store.scaling.offset[0],

@@ -15,7 +15,7 @@ class DiT(nn.Module):
     """Predicts the noise in a chunk, given its noise level and the observations.
 
     Each action is a token. Noise level and observations together condition every block through adaLN-zero: they scale
-    and shift what is normalised, and gate what is added, with gates that are zero before training.
+    and shift what is normalized, and gate what is added, with gates that are zero before training.
 
     Args:
         config: widths and depths.

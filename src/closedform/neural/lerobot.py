@@ -14,7 +14,7 @@ from closedform.demos.layout import Layout
 from closedform.errors import LoadError
 from closedform.files import name_of
 from closedform.neural.config import UNetConfig
-from closedform.neural.data import Normalisation
+from closedform.neural.data import Normalization
 from closedform.neural.policy import NeuralPolicy, count_weights, make_network
 from closedform.snapshot import Snapshot
 
@@ -92,7 +92,7 @@ def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
         torch.nn.utils.parameters_to_vector(model.parameters()),
         Layout.plain(sum(widths[name] for name in names)),
         Layout.plain(widths[ACTION]),
-        Normalisation(
+        Normalization(
             feature_offset=np.tile(offset, steps),
             feature_scale=np.tile(scale, steps),
             action_offset=action_offset,
@@ -162,6 +162,6 @@ def _scaling(
     elif mode == "MEAN_STD" and mean is not None and deviation is not None:
         offset, scale = mean, 1 / (deviation + 1e-8)
     else:
-        raise LoadError(f"{folder}: expected statistics of {name} for its normalisation {mode}, found none")
+        raise LoadError(f"{folder}: expected statistics of {name} for its normalization {mode}, found none")
     mean = offset if mean is None else mean
     return offset, scale, mean, 1 / (np.sqrt(3) * scale) if deviation is None else deviation  # of a uniform number

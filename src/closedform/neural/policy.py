@@ -20,7 +20,7 @@ from closedform.diffusion.sampler import SAMPLERS, Callback, ddpm
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.files import crc32
 from closedform.neural.config import NeuralConfig, UNetConfig
-from closedform.neural.data import Normalisation, TrainingData
+from closedform.neural.data import Normalization, TrainingData
 from closedform.neural.dit import DiT
 from closedform.neural.unet import UNet
 from closedform.policies.folder import (
@@ -56,7 +56,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         config: the network's parameters.
         weights: all of the network's weights as one vector.
         observation_layout, action_layout: of its demonstrations.
-        normalisation: what it was trained with.
+        normalization: what it was trained with.
         device: where the network runs.
     """
 
@@ -66,16 +66,16 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         weights: torch.Tensor | np.ndarray,
         observation_layout: Layout,
         action_layout: Layout,
-        normalisation: Normalisation,
+        normalization: Normalization,
         device: str = "cpu",
     ):
         self.config = config
         self._observation_layout, self._action_layout = observation_layout, action_layout
-        self.normalisation = normalisation
+        self.normalization = normalization
         self._features = GeometricFeatures(observation_layout)
         self._encoding = GeometricFeatures(action_layout).encoding
         self.device = torch.device(device)
-        model = make_network(config, len(normalisation.feature_offset), self._encoding.width)
+        model = make_network(config, len(normalization.feature_offset), self._encoding.width)
         expected = sum(parameter.numel() for parameter in model.parameters())
         weights = torch.as_tensor(weights).detach().to(torch.float32).cpu()
         if weights.numel() != expected:
@@ -83,19 +83,19 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         torch.nn.utils.vector_to_parameters(weights, model.parameters())
         self.model = model.to(self.device).eval().requires_grad_(False)
         self._whitening = np.linalg.inv(
-            cholesky(normalisation.covariance + 1e-9 * np.eye(len(normalisation.mean)), "the training observations")
+            cholesky(normalization.covariance + 1e-9 * np.eye(len(normalization.mean)), "the training observations")
         )
 
     def __reduce__(self) -> tuple[Any, ...]:  # to another process, which may not share this one's GPU memory
         layouts, weights = (self.observation_layout, self.action_layout), self._weights().cpu().numpy()
-        return NeuralPolicy, (self.config, weights, *layouts, self.normalisation, str(self.device))
+        return NeuralPolicy, (self.config, weights, *layouts, self.normalization, str(self.device))
 
     @classmethod
     def of(
         cls, config: NeuralConfig | UNetConfig, weights: torch.Tensor, data: TrainingData, device: str = "cpu"
     ) -> Self:
         """The policy of a network that was trained on some data."""
-        return cls(config, weights, data.observation_layout, data.action_layout, data.normalisation, device)
+        return cls(config, weights, data.observation_layout, data.action_layout, data.normalization, device)
 
     @property
     def observation_layout(self) -> Layout:
@@ -126,11 +126,11 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
 
     def _with(self, config: NeuralConfig | UNetConfig, device: str) -> NeuralPolicy:
         layouts = (self.observation_layout, self.action_layout)
-        return NeuralPolicy(config, self._weights(), *layouts, self.normalisation, device)
+        return NeuralPolicy(config, self._weights(), *layouts, self.normalization, device)
 
     def warm_up(self) -> None:
         """Asks the network once."""
-        denoiser = self.denoiser(np.zeros((1, len(self.normalisation.mean))))
+        denoiser = self.denoiser(np.zeros((1, len(self.normalization.mean))))
         denoiser(self.noise(Streams([np.random.default_rng(0)]), 1), self.config.n_diffusion_steps)
 
     def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
@@ -180,15 +180,15 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
 
     def distance(self, window: np.ndarray) -> float:
         """How far a window (N_o, D_o) is from the mean of what the network was trained on, in standard deviations."""
-        away = self._whitening @ (self.features_of(window[None])[0] - self.normalisation.mean)
+        away = self._whitening @ (self.features_of(window[None])[0] - self.normalization.mean)
         return float(np.sqrt(away @ away))
 
     def features_of(self, windows: np.ndarray) -> np.ndarray:
         """What the network sees of windows (B, N_o, D_o). -> (B, D_z)."""
-        return (self._features.lift(windows) - self.normalisation.feature_offset) * self.normalisation.feature_scale
+        return (self._features.lift(windows) - self.normalization.feature_offset) * self.normalization.feature_scale
 
     def denoiser(self, features: np.ndarray) -> Predictor:
-        """The denoiser for features (B, D_z), on normalised chunks (B, n, N_a * D), tensors on the policy's device."""
+        """The denoiser for features (B, D_z), on normalized chunks (B, n, N_a * D), tensors on the policy's device."""
         seen, width = self.tensor(features), self._encoding.width
 
         def predict(a_s: torch.Tensor, s: float) -> torch.Tensor:
@@ -218,21 +218,21 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
     def sample_with(
         self, denoiser: Denoiser, n_samples: int, rng: Streams, callback: Callback | None = None
     ) -> np.ndarray:
-        """Samples with a denoiser on this policy's normalised chunks (B, n, N_a * D).
+        """Samples with a denoiser on this policy's normalized chunks (B, n, N_a * D).
 
         Returns:
             (B, n, N_a, D_a), in the robot's units, without actions that are past.
         """
-        config, norm, noise = self.config, self.normalisation, self.noise(rng, n_samples)
+        config, norm, noise = self.config, self.normalization, self.noise(rng, n_samples)
         sampler, process = SAMPLERS[config.sampler], config.make_process()
         extra = {"rng": rng} if sampler is ddpm else {}
         chunks = sampler(denoiser, process, noise, n_steps=config.n_sampling_steps, callback=callback, **extra)
         encoded = chunks.cpu().numpy().astype(np.float64).reshape(len(rng), n_samples, config.n_action_steps, -1)
         return self._encoding.decode(encoded[:, :, -config.n_future :] / norm.action_scale + norm.action_offset)
 
-    def normalised(self, encoded: np.ndarray) -> np.ndarray:
+    def normalized(self, encoded: np.ndarray) -> np.ndarray:
         """Encoded actions (..., D) as the network sees them."""
-        return (encoded - self.normalisation.action_offset) * self.normalisation.action_scale
+        return (encoded - self.normalization.action_offset) * self.normalization.action_scale
 
     def _weights(self) -> torch.Tensor:
         return torch.nn.utils.parameters_to_vector(self.model.parameters())
@@ -248,7 +248,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
 
     def write(self, folder: Path, *, half: bool = False) -> None:
         """Writes the files of the policy into an empty folder."""
-        tensors = {name: torch.as_tensor(getattr(self.normalisation, name)).contiguous() for name in ARRAYS}
+        tensors = {name: torch.as_tensor(getattr(self.normalization, name)).contiguous() for name in ARRAYS}
         tensors["weights"] = self._weights().to(torch.float16 if half else torch.float32).cpu().contiguous()
         content = {
             "format": FORMAT,
@@ -319,7 +319,7 @@ def read_neural(snapshot: Snapshot, content: dict[str, Any], device: str = "cpu"
     check_seal(snapshot, content)
     copies = {name: np.array(array) for name, array in arrays.items()}
     try:
-        normalisation = Normalisation(**{name: copies[name] for name in ARRAYS})
-        return NeuralPolicy(config, copies["weights"], layouts[0], layouts[1], normalisation, device)
+        normalization = Normalization(**{name: copies[name] for name in ARRAYS})
+        return NeuralPolicy(config, copies["weights"], layouts[0], layouts[1], normalization, device)
     except (DataError, ValueError, RuntimeError) as error:  # a network that cannot be made
         raise LoadError(f"{path}: {error}") from error

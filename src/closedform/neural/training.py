@@ -29,7 +29,7 @@ class Trainer:
     """A network on its way.
 
     All weights are one vector, the network's own being views of it; so are the two moments of AdamW and the moving
-    average, and a checkpoint is five vectors. On a GPU a whole step (batch, noise, forward, backward, optimiser, moving
+    average, and a checkpoint is five vectors. On a GPU a whole step (batch, noise, forward, backward, optimizer, moving
     average) is compiled, captured once and replayed, since launching its kernels one by one takes ten times longer than
     running them.
 
@@ -61,7 +61,7 @@ class Trainer:
         self._step = torch.zeros((), device=self.device, dtype=torch.float32)
         self._rate = torch.zeros((), device=self.device)
         captured = self.device.type == "cuda"
-        self._optimiser = torch.optim.AdamW(
+        self._optimizer = torch.optim.AdamW(
             [self.weights],
             lr=self._rate,
             betas=(0.9, 0.99),
@@ -127,7 +127,7 @@ class Trainer:
 
         loss = self._loss_of(self.weights, features, self._chunks[rows], level, noise)
         (self.weights.grad,) = torch.autograd.grad(loss, [self.weights])
-        self._optimiser.step()
+        self._optimizer.step()
         with torch.no_grad():
             kept = torch.clamp((1 + self._step) / (10 + self._step), max=training.ema_decay)
             self.average.lerp_(self.weights, 1 - kept)
@@ -154,7 +154,7 @@ class Trainer:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, as copies on the CPU."""
-        moments = self._optimiser.state.get(self.weights, {})
+        moments = self._optimizer.state.get(self.weights, {})
         tensors = {
             "weights": self.weights.detach(),
             "average": self.average,
@@ -173,7 +173,7 @@ class Trainer:
             self.average.copy_(state["average"])
             self._step.copy_(state["step"])
             self.loss.copy_(state["loss"])
-        moments = self._optimiser.state[self.weights]
+        moments = self._optimizer.state[self.weights]
         if not moments:
             moments["step"] = torch.zeros((), device=self.device)
             moments["exp_avg"], moments["exp_avg_sq"] = torch.zeros_like(self.average), torch.zeros_like(self.average)

@@ -65,7 +65,7 @@ class UNet(nn.Module):
         scales = 2 if config.use_film_scale_modulation else 1
 
         def residual(n_in: int, n_out: int) -> int:
-            convolutions = (n_in + n_out) * size * n_out + 6 * n_out  # with their biases and normalisations
+            convolutions = (n_in + n_out) * size * n_out + 6 * n_out  # with their biases and normalizations
             past = 0 if n_in == n_out else (n_in + 1) * n_out
             return convolutions + (embedding + n_features + 1) * scales * n_out + past
 
@@ -118,7 +118,7 @@ class Residual(nn.Module):
 
 
 class Convolution(nn.Module):
-    """A convolution, normalised in groups of channels."""
+    """A convolution, normalized in groups of channels."""
 
     def __init__(self, n_in: int, n_out: int, kernel_size: int, n_groups: int):
         super().__init__()

@@ -61,7 +61,7 @@ class BatchPlanner:
                 "device: expected triton beside torch for planning on 'cuda', found none; pip install triton"
             )
         self.policy, self.store = policy, policy.store
-        self.device_store, self._centre = on_device(policy, self.store, self.tensor)
+        self.device_store, self._center = on_device(policy, self.store, self.tensor)
         self._steps = self.tensor(policy.steps)
         if self.device_store.normalized is not None:
             bounds = self.device_store.normalized.aminmax(dim=0)
@@ -96,18 +96,18 @@ class BatchPlanner:
 
     def queries(self, windows: np.ndarray) -> torch.Tensor:
         """Features of observation windows, as the device has those of the demonstrations."""
-        return self.tensor(padded(self.store.features_of(windows) - self._centre))
+        return self.tensor(padded(self.store.features_of(windows) - self._center))
 
     def chunks(
         self, queries: torch.Tensor, n_samples: int, rng: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Normalised chunks (B, n, D), how they are carried over, distances, and whether chunks are mixtures (B, n)."""
+        """Normalized chunks (B, n, D), how they are carried over, distances, and whether chunks are mixtures (B, n)."""
         with self._lock:
             near, chunks = self.plan(queries, self.draw(len(queries), n_samples, rng))
             return chunks.clone(), near.carries.clone(), near.distances.clone(), near.contain(chunks)
 
-    def plan(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbours, torch.Tensor]:
-        """The neighbours of queries, and chunks (B, n, D) made with random numbers; the next call overwrites both."""
+    def plan(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbors, torch.Tensor]:
+        """The neighbors of queries, and chunks (B, n, D) made with random numbers; the next call overwrites both."""
 
         if self.device.type != "cuda":
             return self._unfused(queries, numbers)
@@ -128,7 +128,7 @@ class BatchPlanner:
         at_once: int,
         queries: torch.Tensor,
         numbers: Numbers,
-        near: Neighbours,
+        near: Neighbors,
         chunks: torch.Tensor,
     ) -> torch.Tensor:
         """Makes some samples (m, 2), of plan and sample, again, so many at once; returns those left over even so."""
@@ -147,23 +147,23 @@ class BatchPlanner:
         return torch.cat(left)
 
     def _unfused_at_once(self, n_samples: int) -> int:
-        """Plans whose logits, of all samples, perturbations and neighbours, are held at once."""
+        """Plans whose logits, of all samples, perturbations and neighbors, are held at once."""
         return max(1, LOGITS_AT_ONCE // (n_samples * self.policy.config.n_perturbations * self._k))
 
     def _fused(
         self, queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor
-    ) -> tuple[Neighbours, torch.Tensor, torch.Tensor]:
-        near = self.neighbours(queries)
+    ) -> tuple[Neighbors, torch.Tensor, torch.Tensor]:
+        near = self.neighbors(queries)
         return near, *self._diffuse_fused(near, numbers)
 
     def _fused_in_order(
         self, queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor
-    ) -> tuple[Neighbours, torch.Tensor, torch.Tensor]:
+    ) -> tuple[Neighbors, torch.Tensor, torch.Tensor]:
         """All neighbors in the order in which they matter where the first attempts (B, 1, D) ended, or at first."""
         from closedform.kernels import torch_plan
         from closedform.kernels.triton_diffuse import SECOND_TILES
 
-        near = self.neighbours(queries, everything=True)
+        near = self.neighbors(queries, everything=True)
         chunks = self.gathered(near, attempts.shape[2])
         gain, sigma = self._steps[-1, 0], self._steps[-1, 1]
         late = torch_plan.lead(chunks, near.log_weights, numbers.perturbations, attempts[:, 0], gain, sigma)
@@ -173,8 +173,8 @@ class BatchPlanner:
 
     def _unfused(
         self, queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor | None = None
-    ) -> tuple[Neighbours, torch.Tensor]:
-        near = self.neighbours(queries, everything=True)
+    ) -> tuple[Neighbors, torch.Tensor]:
+        near = self.neighbors(queries, everything=True)
         return near, self._diffuse_all(near, numbers)
 
     def draw(self, n_plans: int, n_samples: int, rng: torch.Generator) -> Numbers:
@@ -200,8 +200,8 @@ class BatchPlanner:
     def _k(self) -> int:
         return self.policy.n_neighbors(self.store)
 
-    def neighbours(self, queries: torch.Tensor, *, everything: bool = False) -> Neighbours:
-        """The neighbours with most weight of each of the queries (B, D_z); as many as the fused kernel sees, or all."""
+    def neighbors(self, queries: torch.Tensor, *, everything: bool = False) -> Neighbors:
+        """The neighbors with most weight of each of the queries (B, D_z); as many as the fused kernel sees, or all."""
         import torch
 
         from closedform.kernels import torch_plan
@@ -219,21 +219,21 @@ class BatchPlanner:
         width = store.rows.actions.shape[1]
         if store.normalized is not None:
             offsets = store.rows.starts[rows] * width
-            return Neighbours(carries, distances, store.normalized, offsets, log_weights, *self._range)
+            return Neighbors(carries, distances, store.normalized, offsets, log_weights, *self._range)
         encoded = torch_plan.encoded_chunks(store, rows)
         chunks = torch_plan.transferred(store, encoded, store.rows.poses[rows], carries)
         chunks = torch_plan.normalized(store, chunks, carries)
         size = self.policy.config.n_action_steps * width
         offsets = torch.arange(0, rows.numel() * size, size, device=rows.device).view(rows.shape)
-        return Neighbours(carries, distances, chunks, offsets, log_weights, *chunks.flatten(2).aminmax(dim=1))
+        return Neighbors(carries, distances, chunks, offsets, log_weights, *chunks.flatten(2).aminmax(dim=1))
 
-    def gathered(self, near: Neighbours, size: int) -> torch.Tensor:
-        """The chunks of neighbours, (B, m, D)."""
+    def gathered(self, near: Neighbors, size: int) -> torch.Tensor:
+        """The chunks of neighbors, (B, m, D)."""
         import torch
 
         return near.chunks.reshape(-1)[near.offsets[..., None] + torch.arange(size, device=self.device)]
 
-    def _diffuse_all(self, near: Neighbours, numbers: Numbers) -> torch.Tensor:
+    def _diffuse_all(self, near: Neighbors, numbers: Numbers) -> torch.Tensor:
         from closedform.kernels.torch_plan import diffuse_all
 
         chunks = self.gathered(near, numbers.noise.shape[2])
@@ -241,7 +241,7 @@ class BatchPlanner:
         return diffuse_all(chunks, near.log_weights, *drawn, self.policy.steps)
 
     def _diffuse_fused(
-        self, near: Neighbours, numbers: Numbers, tiles: tuple[tuple[int, int, bool], ...] | None = None
+        self, near: Neighbors, numbers: Numbers, tiles: tuple[tuple[int, int, bool], ...] | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         from closedform.kernels.triton_diffuse import TILES, diffuse, steps_with_drift
 
@@ -338,14 +338,14 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Neighbours:
-    """The neighbours with most weight of B plans.
+class Neighbors:
+    """The neighbors with most weight of B plans.
 
     Attributes:
         carries: (B, H, 2); distances: (B,), to the nearest, not a number where some could not be measured.
-        chunks, offsets: the chunk of neighbour i of plan b begins at number offsets[b, i] of chunks.
+        chunks, offsets: the chunk of neighbor i of plan b begins at number offsets[b, i] of chunks.
         log_weights: (B, m), the largest first, which is 0.
-        low, high: (B, D) or (1, D), the range of chunks, of these neighbours or of all.
+        low, high: (B, D) or (1, D), the range of chunks, of these neighbors or of all.
     """
 
     carries: torch.Tensor

@@ -36,8 +36,8 @@ def make_policy(
     """Makes a policy.
 
     Args:
-        choice: `default`, `paper`, `1nn` or `vinn` (nearest neighbour and kernel regression with the paper's windows
-            and normalisation), a parameter file that `write_config` wrote, or a saved policy: its folder, or its name
+        choice: `default`, `paper`, `1nn` or `vinn` (nearest neighbor and kernel regression with the paper's windows
+            and normalization), a parameter file that `write_config` wrote, or a saved policy: its folder, or its name
             if it is inside the package.
         demos: the demonstrations; None for a saved policy, which has its own.
         settings: parameters to replace, as `name=value`.

@@ -23,7 +23,7 @@ from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.deadline import seconds_not_cut
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.generated import Generated, unmeasured
-from closedform.policies.neighbourhood import Neighbourhood, find_neighbourhood
+from closedform.policies.neighborhood import Neighborhood, find_neighborhood
 from closedform.policies.randomness import Seed, generator
 from closedform.provenance import n_cores
 from closedform.retrieval.frame import N_VOTERS
@@ -80,7 +80,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         carry: np.ndarray | None = None,
         penalty: Callable[[Store], Penalty] | None = None,
     ) -> ClosedForm:
-        """The closed-form denoiser for one observation, on normalised chunks.
+        """The closed-form denoiser for one observation, on normalized chunks.
 
         It is what `diffusion.sampler` runs, for pictures of the sampling and for editing other policies.
 
@@ -243,7 +243,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     def check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
         """Refuses to plan where that would take more memory than there is.
 
-        Counted are the random numbers of all plans, and of one plan the neighbours' chunks and logits; the reference
+        Counted are the random numbers of all plans, and of one plan the neighbors' chunks and logits; the reference
         weighs all samples of a plan at once.
         """
         config, size = self.config, self.chunk_size(store)
@@ -272,21 +272,21 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         steps = step_weights(SAMPLERS[self.config.sampler], process, self.config.n_diffusion_steps)
         return np.array([(process.gain(s.time), process.noise(s.time), s.keep, s.jump, s.spread) for s in steps])
 
-    def neighborhood(self, store: Store, query: np.ndarray) -> Neighbourhood:
+    def neighborhood(self, store: Store, query: np.ndarray) -> Neighborhood:
         """The demonstrations near a query (D_z,)."""
-        return find_neighbourhood(store, query, self.n_neighbors(store), self.config.metric)
+        return find_neighborhood(store, query, self.n_neighbors(store), self.config.metric)
 
     def _denoiser(
-        self, store: Store, near: Neighbourhood, penalty: Penalty, perturbations: np.ndarray, number: int = 0
+        self, store: Store, near: Neighborhood, penalty: Penalty, perturbations: np.ndarray, number: int = 0
     ) -> ClosedForm:
         """For the observation of that number."""
-        squared = near.penalised(store, penalty, self.config.goal_weight)
+        squared = near.penalized(store, penalty, self.config.goal_weight)
         log_weights = near.log_weights(squared, 2 * self.h(store) ** 2)
         if log_weights is None:
             raise unmeasured(number)
         return ClosedForm(
             process=self.config.make_process(),
-            actions=store.normalised_chunks(near.rows, near.carry),
+            actions=store.normalized_chunks(near.rows, near.carry),
             log_weights=log_weights,
             perturbations=perturbations,
         )

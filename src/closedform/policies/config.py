@@ -44,11 +44,11 @@ class PolicyConfig:
     metric: str = "local_mahalanobis"
     """Distance between observations: euclidean, global_mahalanobis or local_mahalanobis (the paper's)."""
     n_neighbors: int | None = None
-    """k_nn, the neighbourhood of the local metric; None is 2000, or all windows where there are fewer."""
+    """k_nn, the neighborhood of the local metric; None is 2000, or all windows where there are fewer."""
     regularization: float = 1e-3
     """lambda, added to the diagonal of the covariance of features."""
     shrinkage: float | None = None
-    """How far this covariance is drawn towards a sphere, 0 to 1; None is D_z / (D_z + episodes / 4), 0 the paper."""
+    """How far this covariance is drawn toward a sphere, 0 to 1; None is D_z / (D_z + episodes / 4), 0 the paper."""
     relevance: bool = True
     """Whether entries of observations that make predictions worse count less; needs geometric features."""
     frames: str = "auto"
@@ -60,7 +60,7 @@ class PolicyConfig:
     index: str = "auto"
     """Search: exact, faiss (approximate, extra `ann`), or auto for what is faster at the size that it is made with."""
     recall: float = 0.95
-    """Share of the neighbours that carry weight which an approximate search has to find."""
+    """Share of the neighbors that carry weight which an approximate search has to find."""
 
     PAPER: ClassVar[dict[str, Any]] = {
         "n_obs_steps": 2,
@@ -81,7 +81,7 @@ class PolicyConfig:
     """What parameters were that policies had not yet when they were saved."""
 
     def __post_init__(self):
-        _normalise_types(self)
+        _normalize_types(self)
         _check_counts(self)
         _check(
             self.n_execute <= self.n_action_steps,
@@ -116,7 +116,7 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class KernelConfig(PolicyConfig):
-    """Parameters of policies that weigh neighbours with the observation kernel."""
+    """Parameters of policies that weigh neighbors with the observation kernel."""
 
     bandwidth: float = 0.09
     """h sqrt(D_z), as the paper's tables report it, h being in units of the metric: fit for any width."""
@@ -133,7 +133,7 @@ class ClosedFormConfig(KernelConfig):
     """Parameters of the closed-form diffusion policy."""
 
     tau: float = 0.07
-    """Scale of the Monte Carlo smoothing, in normalised actions; 0 repeats demonstrations as they are."""
+    """Scale of the Monte Carlo smoothing, in normalized actions; 0 repeats demonstrations as they are."""
     n_perturbations: int = 32
     """M, perturbations that the score is averaged over."""
     n_diffusion_steps: int = 100
@@ -143,7 +143,7 @@ class ClosedFormConfig(KernelConfig):
     sampler: str = "euler"
     """euler (the flow ODE), ddpm (ancestral) or ddim."""
     pruning_error: float = 1e-4
-    """Error, in normalised actions, that the compiled kernel may make by dropping demonstrations; 0 drops none."""
+    """Error, in normalized actions, that the compiled kernel may make by dropping demonstrations; 0 drops none."""
     deadline: float | None = None
     """Seconds that a plan may take: diffusion stops early, with the best chunk so far. None lets it finish. Search,
     metric, frames and the first step are not cut short; a policy for which they alone take longer warns of it."""
@@ -195,7 +195,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text)} characters)"
 
 
-def _normalise_types(config: PolicyConfig) -> None:
+def _normalize_types(config: PolicyConfig) -> None:
     """Makes numbers of numpy's into Python's, and refuses what is not of a parameter's type."""
     hints = get_type_hints(type(config))
     for field in fields(config):

@@ -11,9 +11,9 @@ FORGETTING = 0.99  # of how long finishing a plan took, from plan to plan
 
 # Roughly what one core takes, in seconds; `make bench` measures it.
 OVERHEAD = 1.5e-4  # of any plan
-PER_SEARCHED, PER_MEASURED = 3e-10, 3e-10  # number of a window's features; product of two of a neighbour's features
-PER_CARRIED, PER_TRIED = 3e-9, 2e-8  # number of a neighbour's chunk; of a voter's chunk in one frame
-PER_PRODUCT = 1e-9  # of a perturbation and a chunk, which the reference computes for all neighbours
+PER_SEARCHED, PER_MEASURED = 3e-10, 3e-10  # number of a window's features; product of two of a neighbor's features
+PER_CARRIED, PER_TRIED = 3e-9, 2e-8  # number of a neighbor's chunk; of a voter's chunk in one frame
+PER_PRODUCT = 1e-9  # of a perturbation and a chunk, which the reference computes for all neighbors
 
 
 def seconds_not_cut(

@@ -350,13 +350,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
         return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(store))
 
     def to_robot(self, store: Store, windows: np.ndarray, made: Generated) -> np.ndarray:
-        """Brings normalised chunks into the robot's units. -> (B, n, N_a, D_a)."""
+        """Brings normalized chunks into the robot's units. -> (B, n, N_a, D_a)."""
         spec = store.spec
         size, n_samples, _ = made.chunks.shape
         encoded = made.chunks.reshape(size, n_samples * self.config.n_action_steps, spec.encoding.width).copy()
         for carry in made.carries if size == 1 else np.unique(made.carries, axis=0):
             chosen = slice(None) if size == 1 else (made.carries == carry).all((1, 2))
-            offset, scale = store.normalisation(carry)
+            offset, scale = store.normalization(carry)
             encoded[chosen] = encoded[chosen] / scale + offset
             if not store.carrier.as_recorded(carry):
                 poses = spec.body_poses(windows[chosen, -1])

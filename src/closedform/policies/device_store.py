@@ -27,22 +27,22 @@ def on_device(
 
     spec, goal = store.spec, store.goal
     features, actions, row_episodes = store.index.rows()[:], store.actions[:], store.row_episodes[:]
-    centre = features.mean(0)
-    centred = tensor(padded(features - centre))
+    center = features.mean(0)
+    centered = tensor(padded(features - center))
     blocks, frames, hands = store.transfers.blocks, store.transfers.frames, store.transfers.hands
     hand_of = np.zeros(spec.encoding.width, np.int64)
     for start, size, _, _, hand in blocks:
         hand_of[start : start + size] = hand
 
     def whole(array: np.ndarray) -> torch.Tensor:
-        return torch.as_tensor(np.ascontiguousarray(array, np.int64)).to(centred.device)
+        return torch.as_tensor(np.ascontiguousarray(array, np.int64)).to(centered.device)
 
     transfers = any(frame.body >= 0 for frame in spec.selected_frames) or any(hand.holds for hand in spec.hands)
     scaled = (actions - store.scaling.offset[0]) * store.scaling.scale[0]
     metric = store.metric_record(policy.config.metric, 1 / (2 * policy.h(store) ** 2))
     return DeviceStore(
         rows=Rows(
-            columns=centred.T,
+            columns=centered.T,
             n_rows=len(features),
             actions=tensor(actions),
             starts=whole(store.starts[:]),
@@ -51,13 +51,13 @@ def on_device(
             held=whole(store.held),
         ),
         width=features.shape[1],
-        half_norms=0.5 * (centred * centred).sum(1),
+        half_norms=0.5 * (centered * centered).sum(1),
         metric=metric._replace(factor=tensor(metric.factor) if metric.factor.size else None),
         goal=GoalTerm(
             weight=policy.config.goal_weight,
             columns=whole(goal.columns),
             ends=tensor(goal.ends),
-            middle=tensor(goal.middle - centre[goal.columns]),
+            middle=tensor(goal.middle - center[goal.columns]),
             scale=tensor(goal.scale),
             tolerance=goal.tolerance,
         ),
@@ -76,7 +76,7 @@ def on_device(
         hand_of=whole(hand_of),
         normalized=None if transfers else tensor(scaled),
         n_episodes=len(store.episodes),
-    ), centre
+    ), center
 
 
 def padded(features: np.ndarray) -> np.ndarray:

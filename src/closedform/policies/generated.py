@@ -15,7 +15,7 @@ class Generated:
     """What a policy made for B observations with n samples each, before it is brought into the robot's units.
 
     Attributes:
-        chunks: (B, n, N_a * D), normalised, as they are carried over.
+        chunks: (B, n, N_a * D), normalized, as they are carried over.
         carries: (B, hands, 2), how that is; see `Carrier`.
         distances: (B,), to the nearest demonstration.
         rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) where they were not asked for.

@@ -26,7 +26,7 @@ class LoopMemory:
         d_i^2 + m^2 v_i:
 
     one that just made the whole plan recedes to at least m in units of the metric, where 1 is one standard deviation of
-    the neighbourhood. So the next-best demonstration takes over if it is about as near, and where nothing else is
+    the neighborhood. So the next-best demonstration takes over if it is about as near, and where nothing else is
     near the same one may be used again.
     `loop_memory`, m, is the only parameter; 0 is the paper's policy.
 

@@ -11,13 +11,13 @@ from closedform.diffusion.mixture import is_mixture
 from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy
 from closedform.policies.generated import Generated, unmeasured
-from closedform.policies.neighbourhood import find_neighbourhood
+from closedform.policies.neighborhood import find_neighborhood
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
 
 class _WeightedAverage(DemonstrationPolicy[ConfigT]):
-    """A chunk that is the average of the neighbours' chunks, with weights that depend on their distances alone."""
+    """A chunk that is the average of the neighbors' chunks, with weights that depend on their distances alone."""
 
     def _width(self, n_features: int) -> float:
         """2 h^2, or what distances are measured in."""
@@ -40,14 +40,14 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
         chunks, carries, distances, rows, weights, mixed = [], [], [], [], [], []
         k = self.n_neighbors(store)
         for b, query in enumerate(store.features_of(windows)):
-            near = find_neighbourhood(store, query, k, self.config.metric)
-            squared = near.penalised(store, penalty, self.config.goal_weight)
+            near = find_neighborhood(store, query, k, self.config.metric)
+            squared = near.penalized(store, penalty, self.config.goal_weight)
             log_weights = near.log_weights(squared, self._width(len(query)))
             if log_weights is None:
                 raise unmeasured(b)
             share = self._weigh(log_weights)
             used = np.flatnonzero(share)
-            candidates = store.normalised_chunks(near.rows[used], near.carry)
+            candidates = store.normalized_chunks(near.rows[used], near.carry)
             chunks.append(share[used] @ candidates)
             mixed.append(is_mixture(chunks[-1], candidates))
             carries.append(near.carry)
@@ -82,7 +82,7 @@ class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
 
 
 class KernelRegressionPolicy(_WeightedAverage[KernelConfig]):
-    """Averages the neighbours' chunks with the observation kernel's weights (Nadaraya and Watson).
+    """Averages the neighbors' chunks with the observation kernel's weights (Nadaraya and Watson).
 
     This is the locally weighted regression of VINN (Pari et al., 2021) with the paper's metric: what is left of the
     closed-form policy without diffusion, so that it averages over modes where the other one chooses.

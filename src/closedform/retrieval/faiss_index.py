@@ -20,7 +20,7 @@ BLOCK = 100_000  # rows whose features are computed at once
 POINTS_PER_LIST, ITERATIONS = 64, 8  # of the k-means that makes the lists
 N_QUERIES = 200  # windows that recall is measured with
 CARRIES_WEIGHT = 1e-3  # of the largest weight
-FOR_THE_METRIC = 0.8  # of all neighbours, which the local metric is measured from
+FOR_THE_METRIC = 0.8  # of all neighbors, which the local metric is measured from
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Recall:
     """How much of what exact search finds an index finds, for windows whose own episode is left out.
 
     Attributes:
-        target: the share of neighbours that carry weight that was asked for.
+        target: the share of neighbors that carry weight that was asked for.
         weighty: the share that is found.
-        all: the share of all k neighbours that is found, which the metric is measured from.
+        all: the share of all k neighbors that is found, which the metric is measured from.
         n_queries: windows that were asked for.
         n_probes, n_lists: lists that a query looks through, and how many there are.
         seconds: that building took.
@@ -46,9 +46,9 @@ class Recall:
 
 
 class FaissIndex:
-    """An inverted file of faiss: rows in lists around the nearest of many centres, of which a query visits a few.
+    """An inverted file of faiss: rows in lists around the nearest of many centers, of which a query visits a few.
 
-    Rows are compared in 8 bits a number. With thousands of neighbours to find, hierarchical navigable small worlds
+    Rows are compared in 8 bits a number. With thousands of neighbors to find, hierarchical navigable small worlds
     (HNSW) are slower to search and to build (`make bench`, "more demonstrations"). The file never changes; rows added
     later are searched exactly, and so they are found by the next query.
 
@@ -92,8 +92,8 @@ class FaissIndex:
 
         Args:
             features: (n, D)
-            target: the share to find of the neighbours that carry weight.
-            k: neighbours that are asked for.
+            target: the share to find of the neighbors that carry weight.
+            k: neighbors that are asked for.
             weigh: of a query's features (D,) and some rows, the weights of these, the largest being 1.
             episodes: (n,), the episode of each row.
             longest: the number of rows of the longest episode.
@@ -112,7 +112,7 @@ class FaissIndex:
             POINTS_PER_LIST,
             1,
         )
-        progress("finding centres", 0.0)
+        progress("finding centers", 0.0)
         sample = np.unique(np.linspace(0, n - 1, min(n, POINTS_PER_LIST * n_lists)).astype(np.int64))
         index.train(_single(features[sample]))
         for start in range(0, n, BLOCK):
@@ -255,7 +255,7 @@ class FaissIndex:
 
 @dataclass(frozen=True)
 class _Judged:
-    """Windows with the neighbours that exact search finds for them in other episodes.
+    """Windows with the neighbors that exact search finds for them in other episodes.
 
     Attributes:
         queries: (q, D), float32.
@@ -263,7 +263,7 @@ class _Judged:
         near: q arrays of the k nearest rows, ascending.
         weighty: the same, of those of them that carry weight.
         episodes: (n,), the episode of each row.
-        asked: how many neighbours to ask for, so that k are left when those of the own episode are dropped.
+        asked: how many neighbors to ask for, so that k are left when those of the own episode are dropped.
     """
 
     queries: np.ndarray
@@ -312,7 +312,7 @@ class _Judged:
         return weighty >= target and found >= FOR_THE_METRIC
 
     def recall_of(self, index: Any, n_probes: int) -> tuple[float, float]:
-        """The share found of the neighbours that carry weight and of all, averaged over queries."""
+        """The share found of the neighbors that carry weight and of all, averaged over queries."""
         parameters = import_faiss().SearchParametersIVF(nprobe=n_probes)
         _, rows = index.search(self.queries, self.asked, params=parameters)
         shares = []

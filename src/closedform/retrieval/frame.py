@@ -12,7 +12,7 @@ from closedform.demos.rigid import pose_axes
 from closedform.errors import ConfigError
 
 PREFERENCE = 2.0  # times less variance makes a frame better than a body's whole pose
-N_VOTERS = 10  # neighbours, each of another episode where there are enough, that vote on the frame
+N_VOTERS = 10  # neighbors, each of another episode where there are enough, that vote on the frame
 
 
 @dataclass(frozen=True)
@@ -124,16 +124,16 @@ def frame_axes(frame: Frame, poses: np.ndarray, dimension: int) -> tuple[np.ndar
 
 
 def voters(squared_distances: np.ndarray, episodes: np.ndarray) -> np.ndarray:
-    """The nearest neighbours, one of each episode, that vote on the frame; all are of one episode if there is but one.
+    """The nearest neighbors, one of each episode, that vote on the frame; all are of one episode if there is but one.
 
-    Neighbours in time agree in every frame because nothing moved between them; other episodes tell frames apart.
+    Neighbors in time agree in every frame because nothing moved between them; other episodes tell frames apart.
 
     Args:
         squared_distances: (k,)
-        episodes: (k,), the episode of each neighbour.
+        episodes: (k,), the episode of each neighbor.
 
     Returns:
-        Indices into the neighbours, nearest first.
+        Indices into the neighbors, nearest first.
     """
     order = np.argsort(squared_distances, kind="stable")
     _, first = np.unique(episodes[order], return_index=True)
@@ -143,7 +143,7 @@ def voters(squared_distances: np.ndarray, episodes: np.ndarray) -> np.ndarray:
 
 
 def disagreement(chunks: np.ndarray, squared_distances: np.ndarray, frame: Frame) -> float:
-    """The weighted variance of chunks (n, T * D) around their mean; near neighbours count more.
+    """The weighted variance of chunks (n, T * D) around their mean; near neighbors count more.
 
     Where frames are about as good, the whole pose of a body is preferred: it keeps a chunk where it touches the body,
     also far from all demonstrations. So the variance in any other frame counts twice.

@@ -1,4 +1,4 @@
-"""Metrics: how far a query is from each of its neighbours."""
+"""Metrics: how far a query is from each of its neighbors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METRICS = ("euclidean", "global_mahalanobis", "local_mahalanobis")
 def covariance_factor(features: np.ndarray, regularization: float, shrinkage: float = 0.0) -> np.ndarray:
     """The Cholesky factor L of the sample covariance plus lambda I (the paper's "Mahalanobis Distance Kernel").
 
-    Finite for any neighbourhood: of a single point, or of points that repeat, lambda I is what remains.
+    Finite for any neighborhood: of a single point, or of points that repeat, lambda I is what remains.
 
     Args:
         features: (k, D)
@@ -49,7 +49,7 @@ def cholesky(covariance: np.ndarray, of: str) -> np.ndarray:
     return factor
 
 
-def squared_distances(neighbours: np.ndarray, query: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """|L^-1 (z_i - z)|^2 for each neighbour. (k, D), (D,), (D, D) -> (k,)."""
-    whitened = np.linalg.solve(factor, (neighbours - query).T)
+def squared_distances(neighbors: np.ndarray, query: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """|L^-1 (z_i - z)|^2 for each neighbor. (k, D), (D,), (D, D) -> (k,)."""
+    whitened = np.linalg.solve(factor, (neighbors - query).T)
     return np.sum(whitened * whitened, axis=0)

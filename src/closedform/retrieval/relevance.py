@@ -12,10 +12,10 @@ from closedform.retrieval.pace import breathe, gathered, paced
 if TYPE_CHECKING:
     from closedform.retrieval.store import Store
 
-N_QUERIES, N_NEIGHBOURS, N_POOL = 300, 100, 10_000
+N_QUERIES, N_NEIGHBORS, N_POOL = 300, 100, 10_000
 QUERIES_AT_ONCE = 25  # so that other threads can run in between
-N_VOTERS, N_STEPS = 10, 4  # neighbours that choose a frame, and actions of a chunk that are compared
-RANK = 3  # the neighbour whose distance is the bandwidth
+N_VOTERS, N_STEPS = 10, 4  # neighbors that choose a frame, and actions of a chunk that are compared
+RANK = 3  # the neighbor whose distance is the bandwidth
 FEWEST_EPISODES, FEWEST_WINDOWS = 8, 100
 SURE = 2.0  # standard errors
 HALVINGS = 6  # what counts 2^-6 times as much counts nothing
@@ -43,13 +43,13 @@ def entry_weights(store: Store, features: np.ndarray) -> np.ndarray:
     queries = np.unique(np.linspace(0, len(pool) - 1, min(N_QUERIES, len(pool))).astype(int))
     features, episodes = gathered(features, pool), store.row_episodes[pool]
     others = len(pool) - np.bincount(episodes)[episodes[queries]]
-    k = min(N_NEIGHBOURS, int(others.min()))
+    k = min(N_NEIGHBORS, int(others.min()))
     if k <= RANK:
         return weights
     norms = np.sum(features * features, axis=1)
     found = []
     for some in paced(np.split(queries, np.arange(QUERIES_AT_ONCE, len(queries), QUERIES_AT_ONCE))):
-        near = _neighbours(features, norms, episodes, some, k)
+        near = _neighbors(features, norms, episodes, some, k)
         breathe()
         difference = np.square(features[near] - features[some][:, None])
         parts = np.stack([difference[..., c].sum(-1) for c in paced(columns)], axis=-1)
@@ -88,8 +88,8 @@ def _slopes(parts: np.ndarray, chunks: np.ndarray, own: np.ndarray, episodes: np
     """(entries,), the derivative of the error with respect to the logarithm of each weight, in standard errors.
 
     Args:
-        parts: (q, k, entries), what each entry adds to the squared distance of each neighbour.
-        chunks, own: (q, k, n) and (q, n), of the neighbours and of the queries themselves.
+        parts: (q, k, entries), what each entry adds to the squared distance of each neighbor.
+        chunks, own: (q, k, n) and (q, n), of the neighbors and of the queries themselves.
         episodes: (q,), of the queries.
     """
     squared = parts.sum(-1)
@@ -102,7 +102,7 @@ def _slopes(parts: np.ndarray, chunks: np.ndarray, own: np.ndarray, episodes: np
     error = np.einsum("qk,qkd->qd", share, chunks) - own
     loss = np.sum(error * error, axis=1)
     breathe()
-    pull = np.einsum("qd,qkd->qk", error, chunks)  # what more weight for a neighbour does to the error
+    pull = np.einsum("qd,qkd->qk", error, chunks)  # what more weight for a neighbor does to the error
     pull -= np.sum(share * pull, axis=1, keepdims=True)
     breathe()
     scale = share * pull / (h2 * (loss + np.median(loss) + 1e-300)[:, None])  # of the error's logarithm, roughly
@@ -112,7 +112,7 @@ def _slopes(parts: np.ndarray, chunks: np.ndarray, own: np.ndarray, episodes: np
     return sums.sum(0) / np.maximum(np.sqrt(len(sums)) * sums.std(0), 1e-12)
 
 
-def _neighbours(
+def _neighbors(
     features: np.ndarray, norms: np.ndarray, episodes: np.ndarray, queries: np.ndarray, k: int
 ) -> np.ndarray:
     """The k nearest windows of other episodes, nearest first, (q, k); `norms` are squared lengths of the features."""
@@ -125,9 +125,9 @@ def _neighbours(
 
 
 def _targets(store: Store, near: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Chunks of neighbours (q, k, n) and of the queries themselves (q, n), transferred about as in a plan.
+    """Chunks of neighbors (q, k, n) and of the queries themselves (q, n), transferred about as in a plan.
 
-    Each hand has the frame in which the chunks of its nearest neighbours vary least, and grasps what the query's window
+    Each hand has the frame in which the chunks of its nearest neighbors vary least, and grasps what the query's window
     grasps. Unlike in a plan all voters count the same, and the whole pose of a body is not preferred.
     """
     spec = store.spec

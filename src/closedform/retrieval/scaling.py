@@ -22,7 +22,7 @@ class ActionScaling(NamedTuple):
     """Encoded actions in frame f times scale[f] plus offset: what diffusion works on, about [-1, 1].
 
     Attributes:
-        offset, scale: (frames, D), with normalised = (encoded - offset) * scale.
+        offset, scale: (frames, D), with normalized = (encoded - offset) * scale.
         weight: (D,), what makes the frames' variances comparable: one common unit for lengths, 0 for what no frame
             changes.
     """

@@ -29,8 +29,8 @@ class StoreSpec:
         shrinkage: of this covariance; None to have it follow from the data.
         relevance: whether entries of observations that make predictions worse count less.
         index: `exact`, `faiss`, or `auto` for the faster one.
-        recall: share of the neighbours that carry weight which faiss has to find.
-        n_neighbors, metric, bandwidth: which neighbours these are; see `PolicyConfig`.
+        recall: share of the neighbors that carry weight which faiss has to find.
+        n_neighbors, metric, bandwidth: which neighbors these are; see `PolicyConfig`.
     """
 
     observation_layout: Layout

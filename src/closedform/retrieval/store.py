@@ -26,7 +26,7 @@ from closedform.retrieval.scaling import ActionScaling, action_scaling
 from closedform.retrieval.spec import StoreSpec
 from closedform.retrieval.statistics import Statistics
 
-EPISODES_PER_NEIGHBOURHOOD = 4  # of which one tells something about the shape of any one neighbourhood
+EPISODES_PER_NEIGHBORHOOD = 4  # of which one tells something about the shape of any one neighborhood
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Store:
         episode_ids: (E,), the number each was given when it was added.
         counts: (E,), windows of each episode.
         lengths: (E,), rows of `actions` of each episode.
-        index: the nearest-neighbour index of the rows' features.
+        index: the nearest-neighbor index of the rows' features.
         actions: (sum of lengths, D), encoded actions.
         starts: (n,)
         row_episodes: (n,), index into `episodes`.
@@ -123,13 +123,13 @@ class Store:
 
     @cached_property
     def shrinkage(self) -> float:
-        """How far covariances of features are drawn towards a sphere: all the way if there were infinitely many.
+        """How far covariances of features are drawn toward a sphere: all the way if there were infinitely many.
 
-        The shape of a neighbourhood in D_z directions cannot be told from few episodes: however many windows each of
+        The shape of a neighborhood in D_z directions cannot be told from few episodes: however many windows each of
         them has, they lie along one path, and only those count that pass here. Without a wish of the user's the share
         is D_z / (D_z + E / 4).
         """
-        width, passing = len(self.feature_scale), len(self.episodes) / EPISODES_PER_NEIGHBOURHOOD
+        width, passing = len(self.feature_scale), len(self.episodes) / EPISODES_PER_NEIGHBORHOOD
         return width / (width + passing) if self.spec.shrinkage is None else self.spec.shrinkage
 
     @property
@@ -334,12 +334,12 @@ class Store:
         encoded = self.actions[self.starts[rows][:, None] + np.arange(self.spec.n_action_steps)]
         return self.carrier.into(encoded, self.poses[rows], carry)
 
-    def normalised_chunks(self, rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
+    def normalized_chunks(self, rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
         """The same as diffusion sees them, (m, N_a * D)."""
-        offset, scale = self.normalisation(carry)
+        offset, scale = self.normalization(carry)
         return ((self.chunks(rows, carry) - offset) * scale).reshape(len(rows), -1)
 
-    def normalisation(self, carry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def normalization(self, carry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Offset and scale (D,) of encoded actions that are carried over."""
         if len(carry) == 1:
             return self.scaling.offset[carry[0, 0]], self.scaling.scale[carry[0, 0]]

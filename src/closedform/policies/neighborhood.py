@@ -1,4 +1,4 @@
-"""Neighbourhood: the demonstrations near one observation."""
+"""Neighborhood: the demonstrations near one observation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from closedform.retrieval.store import Store
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class Neighborhood:
     """The k nearest windows of a query.
 
     Attributes:
@@ -30,7 +30,7 @@ class Neighbourhood:
     squared_distances: np.ndarray
     carry: np.ndarray
 
-    def penalised(self, store: Store, penalty: Penalty, goal_weight: float) -> np.ndarray:
+    def penalized(self, store: Store, penalty: Penalty, goal_weight: float) -> np.ndarray:
         """(k,), squared distances with what loop memory and goal add."""
         squared = self.squared_distances + penalty.at(self.rows)
         if not goal_weight:
@@ -39,16 +39,16 @@ class Neighbourhood:
         with np.errstate(over="ignore", invalid="ignore"):  # which `log_weights` finds out
             return squared + goal_weight * store.goal.penalty(self.query, features, store.row_episodes[self.rows])
 
-    def log_weights(self, penalised: np.ndarray, width: float) -> np.ndarray | None:
-        """-penalised / width, the largest being 0; None where distances or weights cannot be told.
+    def log_weights(self, penalized: np.ndarray, width: float) -> np.ndarray | None:
+        """-penalized / width, the largest being 0; None where distances or weights cannot be told.
 
         Args:
-            penalised: (k,), what `penalised` returned.
+            penalized: (k,), what `penalized` returned.
             width: 2 h^2.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             measured = self.squared_distances / width < np.inf
-            log_weights = -(penalised - penalised.min()) / width
+            log_weights = -(penalized - penalized.min()) / width
         # The largest is 0, or not a number where all of them are infinitely far.
         return log_weights if measured.all() and not np.isnan(log_weights).any() else None
 
@@ -58,7 +58,7 @@ class Neighbourhood:
         return float(np.sqrt(self.squared_distances.min()))
 
 
-def find_neighbourhood(store: Store, query: np.ndarray, k: int, metric: str) -> Neighbourhood:
+def find_neighborhood(store: Store, query: np.ndarray, k: int, metric: str) -> Neighborhood:
     """Finds the k nearest rows (Euclidean), measures them in the metric and chooses how to carry them over."""
     if kernels.enabled() and isinstance(store.index, ExactIndex):
         from closedform.kernels.search import retrieve
@@ -70,11 +70,11 @@ def find_neighbourhood(store: Store, query: np.ndarray, k: int, metric: str) -> 
         if not factor.size:
             factor = covariance_factor(features, store.spec.regularization, store.shrinkage)
         squared = squared_distances(features, query, factor)
-    return Neighbourhood(query, rows, squared, choose_carry(store, rows, squared))
+    return Neighborhood(query, rows, squared, choose_carry(store, rows, squared))
 
 
 def choose_carry(store: Store, rows: np.ndarray, squared: np.ndarray) -> np.ndarray:
-    """For each hand what it holds and the frame in which the nearest neighbours' chunks vary least; (hands, 2).
+    """For each hand what it holds and the frame in which the nearest neighbors' chunks vary least; (hands, 2).
 
     What a hand holds moves with it, so that its frame is left out; instead, the targets are those of what it holds.
     Of frames that are equally good it is the first.

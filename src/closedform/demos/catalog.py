@@ -1,4 +1,4 @@
-"""The catalogue of public datasets: where they come from, where they lie in the cache, and what their numbers are."""
+"""The catalog of public datasets: where they come from, where they lie in the cache, and what their numbers are."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Dataset:
     Attributes:
         name: by which commands know it.
         description: one line.
-        licence: under which it was published.
+        license: under which it was published.
         reader: the format it is in.
         files: what has to be downloaded.
         locations: paths in the cache, any one of which holds the dataset.
@@ -45,7 +45,7 @@ class Dataset:
 
     name: str
     description: str
-    licence: str
+    license: str
     reader: str
     files: tuple[RemoteFile, ...] = ()
     locations: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ def _robomimic(task: str, title: str) -> Dataset:
     return Dataset(
         name=f"robomimic-{task.replace('_', '-')}",
         description=f"{title}: 200 proficient-human demonstrations, low-dimensional (Mandlekar et al., 2021)",
-        licence="MIT",
+        license="MIT",
         reader="robomimic",
         files=(RemoteFile(path, f"{ROBOMIMIC}/{task}/ph/low_dim_v141.hdf5"),),
         locations=(path,),
@@ -78,7 +78,7 @@ _DATASETS = (
     Dataset(
         name="pusht-embedded",
         description="Push-T: 200 successful episodes of this package's own policy, inside the package",
-        licence="MIT",
+        license="MIT",
         reader="arrays",
         asset="pusht_embedded.npz",
         observation_layout=PUSHT_OBSERVATIONS,
@@ -88,7 +88,7 @@ _DATASETS = (
     Dataset(
         name="pusht",
         description="Push-T: 206 human demonstrations at 10 Hz (Chi et al., Diffusion Policy, 2023)",
-        licence="MIT",
+        license="MIT",
         reader="zarr",
         files=(
             RemoteFile(
@@ -103,7 +103,7 @@ _DATASETS = (
     Dataset(
         name="pusht-lerobot",
         description="Push-T as a LeRobot v3.0 dataset: the agent's position and actions, without videos",
-        licence="MIT",
+        license="MIT",
         reader="lerobot",
         files=(
             RemoteFile("pusht-lerobot/meta/info.json", f"{LEROBOT_PUSHT}/meta/info.json"),
@@ -123,7 +123,7 @@ _DATASETS = (
     Dataset(
         name="robomimic-lift-10",
         description="Lift: 10 of the 200 proficient-human demonstrations, from the tests of robomimic 0.1.0",
-        licence="MIT",
+        license="MIT",
         reader="robomimic",
         files=(
             RemoteFile(
@@ -137,7 +137,7 @@ _DATASETS = (
         locations=("robomimic/lift_ph_low_dim_10demos.hdf5", "robomimic/test.hdf5"),
     ),
 )
-CATALOGUE = {dataset.name: dataset for dataset in _DATASETS}
+CATALOG = {dataset.name: dataset for dataset in _DATASETS}
 
 
 def cache_folder() -> Path:
@@ -153,9 +153,9 @@ def cache_folder() -> Path:
 
 def find_dataset(name: str) -> Dataset:
     """The dataset of a name; says which names there are if there is none."""
-    if name not in CATALOGUE:
-        raise LoadError(f"no dataset {name!r}: expected one of {', '.join(CATALOGUE)}")
-    return CATALOGUE[name]
+    if name not in CATALOG:
+        raise LoadError(f"no dataset {name!r}: expected one of {', '.join(CATALOG)}")
+    return CATALOG[name]
 
 
 def cached_path(dataset: Dataset) -> Path | None:
