@@ -162,7 +162,7 @@ def errors(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
     numbers = Numbers.like_the_reference(planner, len(windows), np.random.default_rng(0))
     near, chunks = planner.plan(planner.queries(windows), numbers)
     difference = np.abs(chunks.double().cpu().numpy() - made.chunks).max((1, 2))
-    same = (near.carries.cpu().numpy() == made.carries).all((1, 2))
+    same = (near.choices.cpu().numpy() == made.choices).all((1, 2))
     return {
         "plans": len(windows),
         "other_frame": int((~same).sum()),

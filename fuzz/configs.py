@@ -150,7 +150,7 @@ def _compare(policy: DemonstrationPolicy[Any], observations: np.ndarray) -> None
             made.append(policy.generate(policy.store, windows, 2, rng, Penalty.none(), explain=True))
     if _decided_by_rounding(policy, made[1].distances.max()):
         return
-    if not np.array_equal(made[0].carries, made[1].carries):
+    if not np.array_equal(made[0].choices, made[1].choices):
         raise WrongResultError("kernel and reference differ: frames")
     difference = float(np.abs(made[0].chunks - made[1].chunks).max())
     if not difference <= max(TOLERANCE, getattr(policy.config, "pruning_error", 0.0)):

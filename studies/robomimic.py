@@ -61,7 +61,7 @@ CURVES, SIZES = ("can", "square"), (10, 25, 50, 100, 200)
 ABLATED = ("can", "square", "tool_hang")
 ABLATIONS = {
     "default": ("the default", lambda frames: ()),
-    "hand": ("the hand is carried over, not what it holds", lambda frames: (f"frames={frames}",)),
+    "hand": ("the hand is transferred, not what it holds", lambda frames: (f"frames={frames}",)),
     "world": ("no frames: everything stays where it was recorded", lambda frames: ("frames=world",)),
     "mahalanobis": ("the local covariance as it is", lambda frames: ("shrinkage=0",)),
 }

@@ -30,7 +30,7 @@ def familiarity(policy):
 def test_the_plan_is_the_average_of_the_chunks_shown(frames):
     policy = ClosedFormPolicy(planar_demos(np.random.default_rng(0), n_episodes=12), bandwidth=0.8, frames=frames)
     shown = explain(policy, [0.4, 0.1, 0.2, 0.0, 0.3], measure_familiarity(policy, n_windows=40), seed=3)
-    average = np.tensordot(shown.plan.weights, shown.carried, 1)
+    average = np.tensordot(shown.plan.weights, shown.transferred, 1)
     assert average == pytest.approx(shown.plan.actions, abs=1e-5)
     assert len(shown.plan.weights) > 1
 
@@ -47,7 +47,7 @@ def test_samples_start_as_noise_and_end_as_chunks(policy, familiarity):
 def test_the_nearest_are_of_different_episodes_and_sorted(policy, familiarity):
     shown = explain(policy, policy.episodes[4].observations[7], familiarity)
     assert shown.nearest[0] == (4, 7, pytest.approx(0.0, abs=1e-6))
-    assert len({episode for episode, _, _ in shown.nearest}) == len(shown.nearest) == len(shown.nearest_carried)
+    assert len({episode for episode, _, _ in shown.nearest}) == len(shown.nearest) == len(shown.nearest_transferred)
     assert np.all(np.diff([distance for _, _, distance in shown.nearest]) >= 0)
     facts = json.loads(json.dumps(shown.to_json()))
     assert facts["alarm"] is False and facts["demonstrations"][0]["weight"] > 0
@@ -70,7 +70,7 @@ def test_a_step_of_a_rollout_is_explained_with_what_the_agent_remembers():
 def test_policies_without_diffusion_have_no_samples_to_show():
     policy = NearestNeighborPolicy(planar_demos(np.random.default_rng(0)))
     shown = explain(policy, [0.4, 0.1, 0.2, 0.0, 0.3], measure_familiarity(policy, n_windows=40))
-    assert shown.levels == () and len(shown.carried) == 1
+    assert shown.levels == () and len(shown.transferred) == 1
 
 
 def test_the_command_draws_and_prints(tmp_path, capsys):

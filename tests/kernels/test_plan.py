@@ -28,7 +28,7 @@ def compare(policy, windows, n_samples, seed=0, penalty=None):
     queries = store.features_of(windows)
     compiled = policy._generate_compiled(store, queries, n_samples, np.random.default_rng(seed), sparse, explain=True)
     reference = policy._generate_reference(store, queries, n_samples, np.random.default_rng(seed), sparse, explain=True)
-    np.testing.assert_array_equal(compiled.carries, reference.carries)
+    np.testing.assert_array_equal(compiled.choices, reference.choices)
     np.testing.assert_array_equal(compiled.rows, reference.rows)
     np.testing.assert_allclose(compiled.distances, reference.distances, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(compiled.weights, reference.weights, atol=TOLERANCE)

@@ -26,7 +26,7 @@ def planned_both_ways(policy, observations):
     near, chunks = planner.plan(
         planner.queries(windows), Numbers.like_the_reference(planner, len(windows), np.random.default_rng(0))
     )
-    np.testing.assert_array_equal(near.carries.numpy(), made.carries)
+    np.testing.assert_array_equal(near.choices.numpy(), made.choices)
     np.testing.assert_allclose(near.distances.numpy(), made.distances, rtol=1e-3, atol=1e-4)
     return made.chunks, chunks.numpy()
 

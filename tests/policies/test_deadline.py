@@ -49,7 +49,7 @@ def denoised_after(policy, plan, n_steps):
     denoiser, steps = policy.denoiser(np.zeros(3), seed=rng), []
     n = policy.config.n_diffusion_steps
     euler(denoiser, policy.config.make_process(), noise, n_steps=n, callback=steps.append)
-    offset, scale = policy.store.normalization(plan.carry)
+    offset, scale = policy.store.normalization(plan.choice)
     return steps[n_steps - 1].denoised[0].reshape(4, -1) / scale + offset
 
 

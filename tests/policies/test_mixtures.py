@@ -37,8 +37,8 @@ def made_both_ways(policy, windows, seed):
 
 
 def assert_mixtures(store, made):
-    for chunks, carry, rows in zip(made.chunks, made.carries, made.rows, strict=True):
-        used = store.normalized_chunks(rows[rows >= 0], carry)
+    for chunks, choice, rows in zip(made.chunks, made.choices, made.rows, strict=True):
+        used = store.normalized_chunks(rows[rows >= 0], choice)
         low, high = used.min(0), used.max(0)
         assert np.isfinite(chunks).all()
         assert (chunks >= low - WEIGHTS * (1 + high - low)).all() and (
@@ -64,7 +64,7 @@ def test_every_plan_of_every_policy_lies_within_the_range_of_demonstrated_chunks
     for made in (compiled, reference):
         assert_mixtures(policy.store, made)
         assert np.isfinite(policy.to_robot(policy.store, windows, made)).all()
-    np.testing.assert_array_equal(compiled.carries, reference.carries)
+    np.testing.assert_array_equal(compiled.choices, reference.choices)
     np.testing.assert_allclose(compiled.chunks, reference.chunks, atol=1e-2)  # ddpm amplifies what is pruned
 
 

@@ -1,4 +1,4 @@
-"""Frames carry chunks over, and agreement finds the frame in which demonstrations are the same."""
+"""Frames transfer chunks, and agreement finds the frame in which demonstrations are the same."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_leaving_a_frame_undoes_entering_it_and_kernels_enter_alike(layout, acti
     poses = poses_of(observations_of(layout, rng, 6))
     chunks = encoding.encode(observations_of(action_layout, rng, 6 * 4)).reshape(6, 4, -1)
     blocks = np.array([(b.start, b.size, b.turns, b.moves, 0) for b in encoding.blocks], np.int64)
-    hands, turns, carry = np.full((1, 3), -1), np.zeros((1, 3, 3)), np.array([(0, -1)])
+    hands, turns, choice = np.full((1, 3), -1), np.zeros((1, 3, 3)), np.array([(0, -1)])
     offset, scale = rng.normal(size=encoding.width), rng.uniform(0.5, 2, size=encoding.width)
     names, held = [], np.full((6, 1), -1)
     for frame in poses_of.frames():
@@ -47,14 +47,14 @@ def test_leaving_a_frame_undoes_entering_it_and_kernels_enter_alike(layout, acti
         inside = into_frame(chunks, encoding.blocks, *axes)
         np.testing.assert_allclose(out_of_frame(inside, encoding.blocks, *axes), chunks, atol=1e-12)
         for i in range(6):
-            carried = np.empty(4 * encoding.width)
+            transferred = np.empty(4 * encoding.width)
             rotation = np.empty((poses_of.dimension, poses_of.dimension))
             frames = np.array([(frame.body, frame.turns, 0)])
             rows = Rows(np.empty((0, 0)), 6, chunks.reshape(24, -1), 4 * np.arange(6), np.arange(6), poses, held)
             scaling = offset[None], scale[None], np.empty(0)
             transfers = Transfers(4, blocks, frames, hands, turns, poses_of.dimension, *scaling, N_VOTERS, 2.0)
-            transfer_chunk(rows, i, transfers, carry, rotation, carried)
-            np.testing.assert_allclose(carried, ((inside[i] - offset) * scale).ravel(), atol=1e-12)
+            transfer_chunk(rows, i, transfers, choice, rotation, transferred)
+            np.testing.assert_allclose(transferred, ((inside[i] - offset) * scale).ravel(), atol=1e-12)
     expected = ["world", "hand", "block", "block.position"]
     assert names == (expected if layout is PLANAR else ["world", "hand", "hand.position", "can", "can.position"])
 

@@ -1,11 +1,11 @@
-"""Hands: what they hold, and chunks that are carried over for each of them."""
+"""Hands: what they hold, and chunks that are transferred for each of them."""
 
 import numpy as np
 
 from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.demos.encoding import Encoding, axis_angle_of, matrix_of_axis_angle, quaternion_of
 from closedform.retrieval.frame import BodyPoses
-from closedform.retrieval.hand import Carrier, hands_of, held_bodies, rotation_near, turn_sum
+from closedform.retrieval.hand import Transfer, hands_of, held_bodies, rotation_near, turn_sum
 
 OBSERVATIONS = Layout.of(
     ("nut", "position", 3), ("nut", "quaternion"), ("hand", "position", 3), ("hand", "quaternion"), ("hand", "other", 1)
@@ -78,12 +78,14 @@ def test_targets_of_what_is_held_do_not_depend_on_the_grasp_and_come_back():
     rng = np.random.default_rng(1)
     demos = demos_of(2)
     encoding, poses, hands = parts(demos)
-    carrier = Carrier(encoding, 3, poses.select("auto"), hands, QUARTER[None])
+    transfer = Transfer(encoding, 3, poses.select("auto"), hands, QUARTER[None])
     seen = poses(np.array([demos[0].observations[20], demos[1].observations[25]]))
     chunks = encoding.encode(rng.normal(0, 0.5, (2, 4, 7)))
-    for carry in (np.array([(0, -1)]), np.array([(0, 0)]), np.array([(1, -1)])):
-        np.testing.assert_allclose(carrier.out_of(carrier.into(chunks, seen, carry), seen, carry), chunks, atol=1e-12)
-    onto = carrier.into(chunks, seen, np.array([(0, 0)]))
+    for choice in (np.array([(0, -1)]), np.array([(0, 0)]), np.array([(1, -1)])):
+        np.testing.assert_allclose(
+            transfer.out_of(transfer.into(chunks, seen, choice), seen, choice), chunks, atol=1e-12
+        )
+    onto = transfer.into(chunks, seen, np.array([(0, 0)]))
     for i in range(2):  # the nut moves rigidly with the commanded hand
         hand, nut = seen[i, 1], seen[i, 0]
         at = chunks[i, 2]
@@ -101,7 +103,7 @@ def test_what_is_held_arrives_however_it_was_grasped():
     def miss(**parameters):
         """How far the nut's path passes from the peg; nothing turns on the way."""
         plan = ClosedFormPolicy(demos, n_action_steps=12, tau=0.0, **parameters).plan(observations[step], seed=0)
-        assert plan.carry is not None
+        assert plan.choice is not None
         return plan.frame, plan.held, np.linalg.norm(plan.actions[:, :3] + nut - hand - PEG, axis=1).min()
 
     frame, held, missed = miss()
@@ -118,7 +120,7 @@ def test_a_policy_that_grew_equals_one_built_at_once():
     for whole in (ClosedFormPolicy(demos), ClosedFormPolicy(demos[:5])):
         a, b = whole.plan(query, seed=0), grown.plan(query, seed=0)
         np.testing.assert_allclose(a.actions, b.actions, atol=1e-9)
-        assert a.carry is not None and b.carry is not None and a.carry.tolist() == b.carry.tolist()
+        assert a.choice is not None and b.choice is not None and a.choice.tolist() == b.choice.tolist()
         if number in grown.episode_ids:
             grown.remove(number)
 
@@ -152,8 +154,8 @@ def test_two_hands_have_their_own_frames_and_kernels_agree(monkeypatch):
         compiled = policy.plan(query, seed=0)
         monkeypatch.setenv("CLOSEDFORM_DISABLE_KERNELS", "1")
         reference = policy.plan(query, seed=0)
-        assert compiled.carry is not None and reference.carry is not None
-        assert compiled.carry.tolist() == reference.carry.tolist() and compiled.frame == reference.frame
+        assert compiled.choice is not None and reference.choice is not None
+        assert compiled.choice.tolist() == reference.choice.tolist() and compiled.frame == reference.frame
         np.testing.assert_allclose(compiled.actions, reference.actions, atol=2e-3)
-        assert compiled.carry[:, 1].tolist() == [-1 if step == 5 else 0, -1]
+        assert compiled.choice[:, 1].tolist() == [-1 if step == 5 else 0, -1]
         assert step == 5 or compiled.frame == "world / lid"

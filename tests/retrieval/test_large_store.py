@@ -44,11 +44,11 @@ def assert_same_rows(small, large, rows):
     np.testing.assert_allclose(large.index.rows()[rows], small.index.rows()[rows], rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(large.scaling.offset, small.scaling.offset)
     np.testing.assert_allclose(large.scaling.scale, small.scaling.scale)
-    np.testing.assert_allclose(large.carrier.turns, small.carrier.turns, atol=1e-12)
+    np.testing.assert_allclose(large.transfer.turns, small.transfer.turns, atol=1e-12)
     for mine, other in zip(large.goal, small.goal, strict=True):
         np.testing.assert_allclose(mine, other)
-    carry = small.as_recorded
-    np.testing.assert_allclose(large.chunks(rows, carry), small.chunks(rows, carry), atol=1e-12)
+    choice = small.as_recorded
+    np.testing.assert_allclose(large.chunks(rows, choice), small.chunks(rows, choice), atol=1e-12)
     near, all_rows = large.some_rows(rows), small.all_rows
     np.testing.assert_allclose(near.columns, all_rows.columns[:, rows], atol=1e-12)
     for i, row in enumerate(rows):

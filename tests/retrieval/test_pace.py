@@ -100,7 +100,7 @@ def test_a_plan_computes_nothing_that_the_change_before_it_could_have(metric, in
     for change in (lambda: policy.add(demos[0]), lambda: policy.remove(1)):
         change()
         before = set(vars(policy.store))
-        assert {"goal", "carrier", "shrinkage", "bounded_actions"} <= before
+        assert {"goal", "transfer", "shrinkage", "bounded_actions"} <= before
         agent = policy.agent(seed=0)
         agent.plan(demos[0].observations[0])
         policy.sample(demos[0].observations[:2], seed=0)

@@ -31,9 +31,9 @@ class Explanation:
         observation: (D_o,), the newest one.
         plan: the plan.
         n_execute: how many of its actions are executed.
-        carried: (m, N_a, D_a), the chunks of `plan.episodes`, carried over to the present.
+        transferred: (m, N_a, D_a), the chunks of `plan.episodes`, transferred to the present.
         nearest: (episode, step, distance) of the nearest window of each of the nearest episodes.
-        nearest_carried: (their number, N_a, D_a), their chunks, carried over likewise.
+        nearest_transferred: (their number, N_a, D_a), their chunks, transferred likewise.
         levels: noise levels, from 1 (noise) to 0 (a chunk); none for policies without diffusion.
         evolution: (levels, n, N_a, D_a), samples on their way through the diffusion.
         familiarity: what distances are usual.
@@ -43,9 +43,9 @@ class Explanation:
     observation: np.ndarray
     plan: Plan
     n_execute: int
-    carried: np.ndarray
+    transferred: np.ndarray
     nearest: list[tuple[int, int, float]]
-    nearest_carried: np.ndarray
+    nearest_transferred: np.ndarray
     levels: tuple[float, ...]
     evolution: np.ndarray
     familiarity: Familiarity
@@ -134,12 +134,12 @@ def _explain(
         observation=window[-1],
         plan=plan,
         n_execute=policy.config.n_execute,
-        carried=_carry(store, window, _rows(store, plan), plan),
+        transferred=_transferred(store, window, _rows(store, plan), plan),
         nearest=[
             (int(store.episode_ids[store.row_episodes[row]]), int(store.row_steps[row]), float(distance))
             for row, distance in zip(near.rows[closest], np.sqrt(near.squared_distances[closest]), strict=True)
         ],
-        nearest_carried=_carry(store, window, near.rows[closest], plan),
+        nearest_transferred=_transferred(store, window, near.rows[closest], plan),
         levels=levels,
         evolution=evolution,
         familiarity=familiarity,
@@ -158,7 +158,7 @@ def _evolve(
     """Samples at a few noise levels, in the robot's units."""
     config, process, sampler = policy.config, policy.config.make_process(), SAMPLERS[policy.config.sampler]
     rng = np.random.default_rng(seed)
-    denoiser = policy.denoiser(window, seed=rng, carry=plan.carry, penalty=penalty)
+    denoiser = policy.denoiser(window, seed=rng, choice=plan.choice, penalty=penalty)
     passed: list[tuple[float, np.ndarray]] = []
 
     def keep(step: Step) -> None:
@@ -170,7 +170,7 @@ def _evolve(
     passed.append((0.0, final))
     start = passed[0][0]
     picked = [int(np.argmin([abs(time / start - level) for time, _ in passed])) for level in LEVELS]
-    rest = np.array([plan.carry]), np.empty(1), np.empty(0), np.empty(0), np.empty(0), np.empty(0)
+    rest = np.array([plan.choice]), np.empty(1), np.empty(0), np.empty(0), np.empty(0), np.empty(0)
     chunks = [policy.to_robot(store, window[None], Generated(passed[i][1][None], *rest))[0] for i in picked]
     return tuple(passed[i][0] / start for i in picked), np.array(chunks)
 
@@ -181,8 +181,8 @@ def _rows(store: Store, plan: Plan) -> np.ndarray:
     return first + plan.steps - store.row_steps[first]
 
 
-def _carry(store: Store, window: np.ndarray, rows: np.ndarray, plan: Plan) -> np.ndarray:
+def _transferred(store: Store, window: np.ndarray, rows: np.ndarray, plan: Plan) -> np.ndarray:
     """Demonstrated chunks (m, N_a, D_a), each as it would be executed now by itself."""
-    assert plan.carry is not None  # a policy of demonstrations made it
+    assert plan.choice is not None  # a policy of demonstrations made it
     poses = np.repeat(store.spec.body_poses(window[-1:]), len(rows), axis=0)
-    return store.spec.encoding.decode(store.carrier.out_of(store.chunks(rows, plan.carry), poses, plan.carry))
+    return store.spec.encoding.decode(store.transfer.out_of(store.chunks(rows, plan.choice), poses, plan.choice))

@@ -64,9 +64,9 @@ def draw_plan(
     """Draws the chunks behind a plan and the plan over the scene."""
     _backdrop(axis, picture, extent)
     plan = explanation.plan
-    for chunk in explanation.nearest_carried:
+    for chunk in explanation.nearest_transferred:
         _line(axis, chunk, planar, color=QUIET, linewidth=1, marker=".", markersize=2)
-    for chunk, weight in zip(explanation.carried[:MOST_SHOWN], plan.weights[:MOST_SHOWN], strict=True):
+    for chunk, weight in zip(explanation.transferred[:MOST_SHOWN], plan.weights[:MOST_SHOWN], strict=True):
         alpha = float(0.15 + 0.85 * weight / plan.weights[0])
         _line(axis, chunk, planar, color=BLUE, linewidth=1 + 2 * float(weight), alpha=alpha)
     _line(axis, plan.actions, planar, color=INK, linewidth=1.5, marker=".", markersize=5)

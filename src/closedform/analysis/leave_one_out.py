@@ -83,7 +83,7 @@ def _departures(store: Store, made: Generated, i: int) -> np.ndarray:
     found = []
     for chunk, weights in zip(made.chunks[i], made.weights[i], strict=True):
         used = made.rows[i, weights > NEGLIGIBLE]
-        away = store.normalized_chunks(used, made.carries[i]) - chunk
+        away = store.normalized_chunks(used, made.choices[i]) - chunk
         found.append(np.sqrt(np.mean(away * away, axis=1).min()))
     return np.array(found)
 

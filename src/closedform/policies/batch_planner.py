@@ -87,11 +87,11 @@ class BatchPlanner:
         if self.device.type != "cuda":
             at_once = min(at_once, self._unfused_at_once(int(n_samples)))
         parts = [self.chunks(some, int(n_samples), rng) for some in queries.split(max(1, at_once))]
-        chunks, carries, distances, mixed = (
+        chunks, choices, distances, mixed = (
             np.concatenate([part[i].cpu().numpy() for part in parts]) for i in range(4)
         )
         none = np.empty((len(chunks), 0), np.int64)
-        made = Generated(chunks.astype(np.float64), carries, distances, none, none[..., None], none, none, mixed=mixed)
+        made = Generated(chunks.astype(np.float64), choices, distances, none, none[..., None], none, none, mixed=mixed)
         return self.policy.to_robot(self.store, windows, refuse_unsound(made))
 
     def queries(self, windows: np.ndarray) -> torch.Tensor:
@@ -101,10 +101,10 @@ class BatchPlanner:
     def chunks(
         self, queries: torch.Tensor, n_samples: int, rng: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Normalized chunks (B, n, D), how they are carried over, distances, and whether chunks are mixtures (B, n)."""
+        """Normalized chunks (B, n, D), how they are transferred, distances, and whether chunks are mixtures (B, n)."""
         with self._lock:
             near, chunks = self.plan(queries, self.draw(len(queries), n_samples, rng))
-            return chunks.clone(), near.carries.clone(), near.distances.clone(), near.contain(chunks)
+            return chunks.clone(), near.choices.clone(), near.distances.clone(), near.contain(chunks)
 
     def plan(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbors, torch.Tensor]:
         """The neighbors of queries, and chunks (B, n, D) made with random numbers; the next call overwrites both."""
@@ -209,7 +209,7 @@ class BatchPlanner:
         store = self.device_store
         rows = torch_plan.nearest_rows(store, queries, self._k)
         squared = torch_plan.squared_distances(store, queries, rows)
-        carries = torch_plan.choose_transfer(store, rows, squared)
+        choices = torch_plan.choose_transfer(store, rows, squared)
         log_weights = torch_plan.log_weights_of(store, queries, rows, squared)
         measured = torch.isfinite(store.metric.precision * squared.amax(1)) & ~log_weights.isnan().any(1)
         distances = torch.where(measured, squared.amin(1).sqrt(), torch.nan)
@@ -219,13 +219,13 @@ class BatchPlanner:
         width = store.rows.actions.shape[1]
         if store.normalized is not None:
             offsets = store.rows.starts[rows] * width
-            return Neighbors(carries, distances, store.normalized, offsets, log_weights, *self._range)
+            return Neighbors(choices, distances, store.normalized, offsets, log_weights, *self._range)
         encoded = torch_plan.encoded_chunks(store, rows)
-        chunks = torch_plan.transferred(store, encoded, store.rows.poses[rows], carries)
-        chunks = torch_plan.normalized(store, chunks, carries)
+        chunks = torch_plan.transferred(store, encoded, store.rows.poses[rows], choices)
+        chunks = torch_plan.normalized(store, chunks, choices)
         size = self.policy.config.n_action_steps * width
         offsets = torch.arange(0, rows.numel() * size, size, device=rows.device).view(rows.shape)
-        return Neighbors(carries, distances, chunks, offsets, log_weights, *chunks.flatten(2).aminmax(dim=1))
+        return Neighbors(choices, distances, chunks, offsets, log_weights, *chunks.flatten(2).aminmax(dim=1))
 
     def gathered(self, near: Neighbors, size: int) -> torch.Tensor:
         """The chunks of neighbors, (B, m, D)."""
@@ -342,13 +342,13 @@ class Neighbors:
     """The neighbors with most weight of B plans.
 
     Attributes:
-        carries: (B, H, 2); distances: (B,), to the nearest, not a number where some could not be measured.
+        choices: (B, H, 2); distances: (B,), to the nearest, not a number where some could not be measured.
         chunks, offsets: the chunk of neighbor i of plan b begins at number offsets[b, i] of chunks.
         log_weights: (B, m), the largest first, which is 0.
         low, high: (B, D) or (1, D), the range of chunks, of these neighbors or of all.
     """
 
-    carries: torch.Tensor
+    choices: torch.Tensor
     distances: torch.Tensor
     chunks: torch.Tensor
     offsets: torch.Tensor

@@ -77,7 +77,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         *,
         seed: Seed = None,
         frame: str | None = None,
-        carry: np.ndarray | None = None,
+        choice: np.ndarray | None = None,
         penalty: Callable[[Store], Penalty] | None = None,
     ) -> ClosedForm:
         """The closed-form denoiser for one observation, on normalized chunks.
@@ -88,7 +88,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             observation: (D_o,) or a window (N_o, D_o).
             seed: of the perturbations.
             frame: the name of a frame for all hands; by default each has the best one.
-            carry: instead, how a plan carried its demonstrations over.
+            choice: instead, how a plan transferred its demonstrations.
             penalty: that of `plan_with_store`.
         """
         store = self._store
@@ -99,9 +99,9 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             names = [f.name for f in store.spec.selected_frames]
             if frame not in names:
                 raise DataError(f"no frame {frame!r}: this policy uses {', '.join(names)}")
-            carry = np.array([(names.index(frame), -1)] * len(store.spec.hands))
-        if carry is not None:
-            near = replace(near, carry=carry)
+            choice = np.array([(names.index(frame), -1)] * len(store.spec.hands))
+        if choice is not None:
+            near = replace(near, choice=choice)
         perturbations = self.perturbations(generator(seed), store)
         return self._denoiser(store, near, Penalty.none() if penalty is None else penalty(store), perturbations)
 
@@ -158,7 +158,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             except _OutOfTimeError:
                 made.chunks[b] = last[0].denoised
             made.n_steps[b], made.ended[b] = last[0].index + 1, clock()
-            made.carries[b], made.distances[b] = near.carry, near.distance
+            made.choices[b], made.distances[b] = near.choice, near.distance
             made.rows[b, : len(near.rows)] = near.rows
             made.weights[b, :, : len(near.rows)] = denoiser.weights(last[0].sample, last[0].time)
             made.mixed[b] = is_mixture(made.chunks[b], denoiser.actions)
@@ -200,7 +200,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             draws = Draws(noise[part], perturbations[part], fresh[part])
             planned = Planned(
                 made.chunks[part],
-                made.carries[part],
+                made.choices[part],
                 made.distances[part],
                 made.rows[part],
                 made.weights[part],
@@ -286,7 +286,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             raise unmeasured(number)
         return ClosedForm(
             process=self.config.make_process(),
-            actions=store.normalized_chunks(near.rows, near.carry),
+            actions=store.normalized_chunks(near.rows, near.choice),
             log_weights=log_weights,
             perturbations=perturbations,
         )
@@ -309,7 +309,7 @@ class _OutOfTimeError(Exception):
 def _empty(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Generated:
     return Generated(
         chunks=np.empty((n_plans, n_samples, size)),
-        carries=np.empty((n_plans, n_hands, 2), np.int64),
+        choices=np.empty((n_plans, n_hands, 2), np.int64),
         distances=np.empty(n_plans),
         rows=np.full((n_plans, k), -1),
         weights=np.zeros((n_plans, n_samples, k)),

@@ -52,7 +52,7 @@ class PolicyConfig:
     relevance: bool = True
     """Whether entries of observations that make predictions worse count less; needs geometric features."""
     frames: str = "auto"
-    """Frames that chunks are carried over in: world (the paper), auto, or names with commas between them."""
+    """Frames that chunks are transferred in: world (the paper), auto, or names with commas between them."""
     loop_memory: float = 1.0
     """How far a demonstration recedes once it was used, in units of the metric; 0 forgets at once (the paper)."""
     goal_weight: float = 0.3

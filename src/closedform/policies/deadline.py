@@ -12,7 +12,7 @@ FORGETTING = 0.99  # of how long finishing a plan took, from plan to plan
 # Roughly what one core takes, in seconds; `make bench` measures it.
 OVERHEAD = 1.5e-4  # of any plan
 PER_SEARCHED, PER_MEASURED = 3e-10, 3e-10  # number of a window's features; product of two of a neighbor's features
-PER_CARRIED, PER_TRIED = 3e-9, 2e-8  # number of a neighbor's chunk; of a voter's chunk in one frame
+PER_TRANSFERRED, PER_TRIED = 3e-9, 2e-8  # number of a neighbor's chunk; of a voter's chunk in one frame
 PER_PRODUCT = 1e-9  # of a perturbation and a chunk, which the reference computes for all neighbors
 
 
@@ -35,12 +35,12 @@ def seconds_not_cut(
         n_features: D_z.
         n_neighbors: k.
         chunk_size: numbers in a chunk.
-        n_tried: chunks that are carried over to choose a frame.
+        n_tried: chunks that are transferred to choose a frame.
         n_perturbations: M.
         compiled: whether plans use compiled code.
     """
     seconds = OVERHEAD + PER_SEARCHED * n_searched * n_features + PER_MEASURED * n_neighbors * n_features**2
-    seconds += (PER_CARRIED * n_neighbors + PER_TRIED * n_tried) * chunk_size
+    seconds += (PER_TRANSFERRED * n_neighbors + PER_TRIED * n_tried) * chunk_size
     return seconds if compiled else seconds + PER_PRODUCT * n_neighbors * n_perturbations * chunk_size
 
 

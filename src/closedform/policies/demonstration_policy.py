@@ -268,9 +268,9 @@ class DemonstrationPolicy(Policy[ConfigT]):
         rows, weights = made.rows[0, used], weights[used]
         plan = Plan(
             actions=self.to_robot(store, windows, made)[0, 0],
-            frame=" / ".join(store.spec.selected_frames[frame].name for frame, _ in made.carries[0]),
-            held=_names_of_held(store, made.carries[0]),
-            carry=made.carries[0],
+            frame=" / ".join(store.spec.selected_frames[frame].name for frame, _ in made.choices[0]),
+            held=_names_of_held(store, made.choices[0]),
+            choice=made.choices[0],
             episodes=store.episode_ids[store.row_episodes[rows]],
             steps=store.row_steps[rows],
             weights=weights / weights.sum(),
@@ -354,13 +354,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
         spec = store.spec
         size, n_samples, _ = made.chunks.shape
         encoded = made.chunks.reshape(size, n_samples * self.config.n_action_steps, spec.encoding.width).copy()
-        for carry in made.carries if size == 1 else np.unique(made.carries, axis=0):
-            chosen = slice(None) if size == 1 else (made.carries == carry).all((1, 2))
-            offset, scale = store.normalization(carry)
+        for choice in made.choices if size == 1 else np.unique(made.choices, axis=0):
+            chosen = slice(None) if size == 1 else (made.choices == choice).all((1, 2))
+            offset, scale = store.normalization(choice)
             encoded[chosen] = encoded[chosen] / scale + offset
-            if not store.carrier.as_recorded(carry):
+            if not store.transfer.as_recorded(choice):
                 poses = spec.body_poses(windows[chosen, -1])
-                encoded[chosen] = store.carrier.out_of(encoded[chosen], poses, carry)
+                encoded[chosen] = store.transfer.out_of(encoded[chosen], poses, choice)
         actions = spec.encoding.decode(encoded).reshape(size, n_samples, self.config.n_action_steps, -1)
         for kind, columns, low, high in store.bounded_actions:
             values = actions[..., columns]
@@ -379,6 +379,6 @@ class DemonstrationPolicy(Policy[ConfigT]):
         save_policy(self, folder)
 
 
-def _names_of_held(store: Store, carry: np.ndarray) -> str:
-    names = [store.spec.body_poses.bodies[body][0] if body >= 0 else "nothing" for body in carry[:, 1]]
-    return " / ".join(names) if (carry[:, 1] >= 0).any() else ""
+def _names_of_held(store: Store, choice: np.ndarray) -> str:
+    names = [store.spec.body_poses.bodies[body][0] if body >= 0 else "nothing" for body in choice[:, 1]]
+    return " / ".join(names) if (choice[:, 1] >= 0).any() else ""

@@ -15,8 +15,8 @@ class Generated:
     """What a policy made for B observations with n samples each, before it is brought into the robot's units.
 
     Attributes:
-        chunks: (B, n, N_a * D), normalized, as they are carried over.
-        carries: (B, hands, 2), how that is; see `Carrier`.
+        chunks: (B, n, N_a * D), normalized, as they are transferred.
+        choices: (B, hands, 2), how that is; see `Transfer`.
         distances: (B,), to the nearest demonstration.
         rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) where they were not asked for.
         weights: (B, n, k), of those rows; or (B, n, 0).
@@ -27,7 +27,7 @@ class Generated:
     """
 
     chunks: np.ndarray
-    carries: np.ndarray
+    choices: np.ndarray
     distances: np.ndarray
     rows: np.ndarray
     weights: np.ndarray

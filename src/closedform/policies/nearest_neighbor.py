@@ -37,7 +37,7 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
         explain: bool,
         began: float | None = None,
     ) -> Generated:
-        chunks, carries, distances, rows, weights, mixed = [], [], [], [], [], []
+        chunks, choices, distances, rows, weights, mixed = [], [], [], [], [], []
         k = self.n_neighbors(store)
         for b, query in enumerate(store.features_of(windows)):
             near = find_neighborhood(store, query, k, self.config.metric)
@@ -47,17 +47,17 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
                 raise unmeasured(b)
             share = self._weigh(log_weights)
             used = np.flatnonzero(share)
-            candidates = store.normalized_chunks(near.rows[used], near.carry)
+            candidates = store.normalized_chunks(near.rows[used], near.choice)
             chunks.append(share[used] @ candidates)
             mixed.append(is_mixture(chunks[-1], candidates))
-            carries.append(near.carry)
+            choices.append(near.choice)
             distances.append(near.distance)
             missing = k - len(near.rows)
             rows.append(np.pad(near.rows, (0, missing), constant_values=-1))
             weights.append(np.pad(share, (0, missing)))
         return Generated(
             chunks=np.repeat(np.array(chunks)[:, None], n_samples, axis=1),
-            carries=np.array(carries),
+            choices=np.array(choices),
             distances=np.array(distances),
             rows=np.array(rows),
             weights=np.repeat(np.array(weights)[:, None], n_samples, axis=1),

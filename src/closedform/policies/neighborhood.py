@@ -22,13 +22,13 @@ class Neighborhood:
         query: (D_z,)
         rows: (k,), rows of the store, ascending.
         squared_distances: (k,), in the metric.
-        carry: (hands, 2), the frame in which the nearest ones agree best and the body that is held.
+        choice: (hands, 2), the frame in which the nearest ones agree best and the body that is held.
     """
 
     query: np.ndarray
     rows: np.ndarray
     squared_distances: np.ndarray
-    carry: np.ndarray
+    choice: np.ndarray
 
     def penalized(self, store: Store, penalty: Penalty, goal_weight: float) -> np.ndarray:
         """(k,), squared distances with what loop memory and goal add."""
@@ -59,7 +59,7 @@ class Neighborhood:
 
 
 def find_neighborhood(store: Store, query: np.ndarray, k: int, metric: str) -> Neighborhood:
-    """Finds the k nearest rows (Euclidean), measures them in the metric and chooses how to carry them over."""
+    """Finds the k nearest rows (Euclidean), measures them in the metric and chooses how to transfer them."""
     if kernels.enabled() and isinstance(store.index, ExactIndex):
         from closedform.kernels.search import retrieve
 
@@ -70,10 +70,10 @@ def find_neighborhood(store: Store, query: np.ndarray, k: int, metric: str) -> N
         if not factor.size:
             factor = covariance_factor(features, store.spec.regularization, store.shrinkage)
         squared = squared_distances(features, query, factor)
-    return Neighborhood(query, rows, squared, choose_carry(store, rows, squared))
+    return Neighborhood(query, rows, squared, choose_transfer(store, rows, squared))
 
 
-def choose_carry(store: Store, rows: np.ndarray, squared: np.ndarray) -> np.ndarray:
+def choose_transfer(store: Store, rows: np.ndarray, squared: np.ndarray) -> np.ndarray:
     """For each hand what it holds and the frame in which the nearest neighbors' chunks vary least; (hands, 2).
 
     What a hand holds moves with it, so that its frame is left out; instead, the targets are those of what it holds.
@@ -83,20 +83,20 @@ def choose_carry(store: Store, rows: np.ndarray, squared: np.ndarray) -> np.ndar
     if len(spec.selected_frames) == 1 and not any(hand.holds for hand in spec.hands):
         return np.array([(0, -1)] * len(spec.hands))
     voting = voters(squared, store.row_episodes[rows])
-    carry = store.as_recorded
+    choice = store.as_recorded
     for h, hand in enumerate(spec.hands):
-        carry[h, 1] = majority(store.held[rows[voting]][:, h])
+        choice[h, 1] = majority(store.held[rows[voting]][:, h])
         least = np.inf
         for f, frame in enumerate(spec.selected_frames):
-            if frame.body >= 0 and frame.body == carry[h, 1]:
+            if frame.body >= 0 and frame.body == choice[h, 1]:
                 continue
-            tried = carry.copy()
+            tried = choice.copy()
             tried[h, 0] = f
             chunks = (store.chunks(rows[voting], tried) * np.sqrt(store.scaling.weight))[..., hand.columns]
             variance = disagreement(chunks.reshape(len(voting), -1), squared[voting], frame)
             if variance < least * (1 - 1e-9) - 1e-12:
-                carry[h, 0], least = f, variance
-    return carry
+                choice[h, 0], least = f, variance
+    return choice
 
 
 def majority(held: np.ndarray) -> int:

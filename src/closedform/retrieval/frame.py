@@ -1,4 +1,4 @@
-"""Frames: the pose of a body, in which a demonstrated chunk can be carried over to the present."""
+"""Frames: the pose of a body, in which a demonstrated chunk can be transferred to the present."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hands: the parts of an action that are carried over together, and what each of them holds."""
+"""Hands: the parts of an action that are transferred together, and what each of them holds."""
 
 from __future__ import annotations
 
@@ -123,14 +123,14 @@ def held_bodies(hand: Hand, poses: np.ndarray, others: list[int], n_back: int) -
 
 
 @dataclass(frozen=True)
-class Carrier:
+class Transfer:
     """Carries chunks over from where they were demonstrated to where they are needed.
 
     Attributes:
         encoding: of actions.
         dimension: 2 or 3.
         frames: those to choose from.
-        hands: each carried over by itself.
+        hands: each transferred by itself.
         turns: (hands, 3, 3), see `turn_sum`.
     """
 
@@ -140,29 +140,29 @@ class Carrier:
     hands: tuple[Hand, ...]
     turns: np.ndarray
 
-    def into(self, encoded: np.ndarray, poses: np.ndarray, carry: np.ndarray) -> np.ndarray:
+    def into(self, encoded: np.ndarray, poses: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """Expresses each hand's targets in its frame, as those of what it holds.
 
         Args:
             encoded: (n, T, D)
             poses: (n, bodies, width), at the first step.
-            carry: (hands, 2), the frame and the body held, -1 for none.
+            choice: (hands, 2), the frame and the body held, -1 for none.
         """
-        if self.as_recorded(carry):
+        if self.as_recorded(choice):
             return encoded
         result = encoded.copy()
-        for hand, turn, (frame, held) in zip(self.hands, self.turns, carry, strict=True):
+        for hand, turn, (frame, held) in zip(self.hands, self.turns, choice, strict=True):
             chunks = encoded if held < 0 else self._onto(encoded, hand, held, turn, poses)
             axes = frame_axes(self.frames[frame], poses, self.dimension)
             result[..., hand.columns] = into_frame(chunks, self.encoding.blocks, *axes)[..., hand.columns]
         return result
 
-    def out_of(self, encoded: np.ndarray, poses: np.ndarray, carry: np.ndarray) -> np.ndarray:
+    def out_of(self, encoded: np.ndarray, poses: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """The inverse of `into`."""
-        if self.as_recorded(carry):
+        if self.as_recorded(choice):
             return encoded
         result = encoded.copy()
-        for hand, turn, (frame, held) in zip(self.hands, self.turns, carry, strict=True):
+        for hand, turn, (frame, held) in zip(self.hands, self.turns, choice, strict=True):
             axes = frame_axes(self.frames[frame], poses, self.dimension)
             chunks = out_of_frame(encoded, self.encoding.blocks, *axes)
             if held >= 0:
@@ -176,6 +176,6 @@ class Carrier:
     ) -> np.ndarray:
         return onto_grasped(encoded, hand.position, hand.rotation, turn, poses[:, hand.body], poses[:, held], back=back)
 
-    def as_recorded(self, carry: np.ndarray) -> bool:
-        """Whether nothing is carried over: every hand is in the world and holds nothing."""
-        return all(held < 0 and self.frames[frame].body < 0 for frame, held in carry)
+    def as_recorded(self, choice: np.ndarray) -> bool:
+        """Whether nothing is transferred: every hand is in the world and holds nothing."""
+        return all(held < 0 and self.frames[frame].body < 0 for frame, held in choice)

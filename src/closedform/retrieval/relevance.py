@@ -138,32 +138,32 @@ def _targets(store: Store, near: np.ndarray, queries: np.ndarray) -> tuple[np.nd
     unit[fixed] = store.scaling.scale[0, fixed] / 2
     result = np.empty((*rows.shape, len(steps), spec.encoding.width))
 
-    def carried(rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
+    def transferred(rows: np.ndarray, choice: np.ndarray) -> np.ndarray:
         flat = rows.ravel()
         breathe()
         encoded = store.actions[store.starts[flat][:, None] + steps]
         breathe()
-        return (store.carrier.into(encoded, store.poses[flat], carry) * unit).reshape(*rows.shape, len(steps), -1)
+        return (store.transfer.into(encoded, store.poses[flat], choice) * unit).reshape(*rows.shape, len(steps), -1)
 
     for h, hand in enumerate(spec.hands):
         holding = store.held[queries][:, h]
         for held in np.unique(holding):
             some = np.flatnonzero(holding == held)
             best, least = np.zeros(len(some), int), np.full(len(some), np.inf)
-            carry = store.as_recorded
-            carry[h, 1] = held
+            choice = store.as_recorded
+            choice[h, 1] = held
             allowed = [f for f, frame in enumerate(spec.selected_frames) if frame.body < 0 or frame.body != held]
             for f in allowed:
-                carry[h, 0] = f
-                votes = carried(rows[some, 1 : N_VOTERS + 1], carry)[..., hand.columns]
+                choice[h, 0] = f
+                votes = transferred(rows[some, 1 : N_VOTERS + 1], choice)[..., hand.columns]
                 variance = votes.var(1).sum((1, 2))
                 best = np.where(variance < least, f, best)
                 least = np.minimum(variance, least)
             for f in np.unique(best):
-                carry[h, 0] = f
+                choice[h, 0] = f
                 these = some[best == f]
                 part = result[these]
-                part[..., hand.columns] = carried(rows[these], carry)[..., hand.columns]
+                part[..., hand.columns] = transferred(rows[these], choice)[..., hand.columns]
                 result[these] = part
     flat = result.reshape(*rows.shape, -1)
     return flat[:, 1:], flat[:, 0]

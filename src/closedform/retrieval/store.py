@@ -16,7 +16,7 @@ from closedform.kernels.records import Metric, Rows, Transfers
 from closedform.retrieval.feature_map import scaled
 from closedform.retrieval.frame import N_VOTERS, PREFERENCE
 from closedform.retrieval.goal import Goal, find_goal
-from closedform.retrieval.hand import Carrier, rotation_near
+from closedform.retrieval.hand import Transfer, rotation_near
 from closedform.retrieval.index import ExactIndex
 from closedform.retrieval.metric import covariance_factor
 from closedform.retrieval.pace import breathe, paced
@@ -142,7 +142,7 @@ class Store:
     def transfers(self) -> Transfers:
         """How chunks are transferred, as the compiled planner reads it."""
         spec = self.spec
-        turns, dimension = self.carrier.turns, spec.body_poses.dimension
+        turns, dimension = self.transfer.turns, spec.body_poses.dimension
         return Transfers(
             spec.n_action_steps, *spec.tables, turns, dimension, *self.scaling, n_voters=N_VOTERS, preference=PREFERENCE
         )
@@ -156,7 +156,7 @@ class Store:
 
     def prepare(self, metric: str) -> None:
         """Computes what is computed once, so that no plan has to wait for it."""
-        for name in ("carrier", "transfers", "shrinkage", "bounded_actions", "goal"):
+        for name in ("transfer", "transfers", "shrinkage", "bounded_actions", "goal"):
             breathe()
             getattr(self, name)
         breathe()
@@ -323,35 +323,35 @@ class Store:
         return scaled(lifted, self.feature_offset, self.feature_scale, "observation")
 
     @cached_property
-    def carrier(self) -> Carrier:
-        """What carries chunks over."""
+    def transfer(self) -> Transfer:
+        """What transfers chunks."""
         spec = self.spec
         turns = np.array([rotation_near(turn) for turn in self.turn_sums.sum(0)])
-        return Carrier(spec.encoding, spec.body_poses.dimension, spec.selected_frames, spec.hands, turns)
+        return Transfer(spec.encoding, spec.body_poses.dimension, spec.selected_frames, spec.hands, turns)
 
-    def chunks(self, rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
-        """The encoded chunks of some rows as they are carried over, see `Carrier`. (m,), (hands, 2) -> (m, N_a, D)."""
+    def chunks(self, rows: np.ndarray, choice: np.ndarray) -> np.ndarray:
+        """The encoded chunks of some rows as they are transferred, see `Transfer`. (m,), (hands, 2) -> (m, N_a, D)."""
         encoded = self.actions[self.starts[rows][:, None] + np.arange(self.spec.n_action_steps)]
-        return self.carrier.into(encoded, self.poses[rows], carry)
+        return self.transfer.into(encoded, self.poses[rows], choice)
 
-    def normalized_chunks(self, rows: np.ndarray, carry: np.ndarray) -> np.ndarray:
+    def normalized_chunks(self, rows: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """The same as diffusion sees them, (m, N_a * D)."""
-        offset, scale = self.normalization(carry)
-        return ((self.chunks(rows, carry) - offset) * scale).reshape(len(rows), -1)
+        offset, scale = self.normalization(choice)
+        return ((self.chunks(rows, choice) - offset) * scale).reshape(len(rows), -1)
 
-    def normalization(self, carry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Offset and scale (D,) of encoded actions that are carried over."""
-        if len(carry) == 1:
-            return self.scaling.offset[carry[0, 0]], self.scaling.scale[carry[0, 0]]
+    def normalization(self, choice: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Offset and scale (D,) of encoded actions that are transferred."""
+        if len(choice) == 1:
+            return self.scaling.offset[choice[0, 0]], self.scaling.scale[choice[0, 0]]
         offset, scale = (np.empty(self.spec.encoding.width) for _ in range(2))
-        for hand, (frame, _) in zip(self.spec.hands, carry, strict=True):
+        for hand, (frame, _) in zip(self.spec.hands, choice, strict=True):
             offset[hand.columns] = self.scaling.offset[frame, hand.columns]
             scale[hand.columns] = self.scaling.scale[frame, hand.columns]
         return offset, scale
 
     @property
     def as_recorded(self) -> np.ndarray:
-        """(hands, 2), carrying nothing over: each hand in the world, or in the first frame where that is not one."""
+        """(hands, 2), transferring nothing: each hand in the world, or in the first frame where that is not one."""
         world = next((i for i, frame in enumerate(self.spec.selected_frames) if frame.body < 0), 0)
         return np.array([(world, -1)] * len(self.spec.hands))
 
