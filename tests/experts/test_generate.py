@@ -114,7 +114,7 @@ def test_no_seed_is_left_out_by_several_workers(tmp_path):
 
 
 def test_places_that_cannot_be_written_are_said_at_once(tmp_path):
-    with pytest.raises(ClosedFormError, match="expected the name of a file to write, found a folder"):
+    with pytest.raises(ClosedFormError, match="expected a file to write, found a folder"):
         generate("lift", 1, tmp_path)
     (tmp_path / "x.hdf5.partial").write_text("not HDF5")
     with pytest.raises(ClosedFormError, match=r"x\.hdf5\.partial: expected a generation to go on with.*remove it"):
@@ -124,7 +124,7 @@ def test_places_that_cannot_be_written_are_said_at_once(tmp_path):
 def test_an_output_that_is_there_is_refused_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr("closedform.experts.generate.Robomimic", None)  # nothing is begun
     (tmp_path / "x.hdf5").write_text("mine")
-    with pytest.raises(ClosedFormError, match=r"x\.hdf5: expected nothing there to be overwritten"):
+    with pytest.raises(ClosedFormError, match=r"x\.hdf5: expected a path that does not exist yet"):
         generate("lift", 1, tmp_path / "x.hdf5")
     assert [path.name for path in tmp_path.iterdir()] == ["x.hdf5"]
 

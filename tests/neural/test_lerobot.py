@@ -255,7 +255,7 @@ def test_a_number_that_never_changes_is_what_it_is_in_lerobot(tmp_path):
 def test_missing_and_damaged_files(tmp_path):
     folder = write_checkpoint(tmp_path / "p")
     (folder / "model.safetensors").write_bytes(b"no")
-    with pytest.raises(LoadError, match="expected a whole safetensors file"):
+    with pytest.raises(LoadError, match="expected a complete safetensors file"):
         load_policy(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(LoadError, match=r"expected model\.safetensors beside config"):

@@ -249,9 +249,9 @@ def damage(folder, kind):
 
 
 DAMAGES = {
-    "truncated arrays": "expected a whole safetensors file",
+    "truncated arrays": "expected a complete safetensors file",
     "flipped number": "expected the numbers that were saved, found others; the files were damaged",
-    "flipped header": "expected a whole safetensors file",
+    "flipped header": "expected a complete safetensors file",
     "no arrays": r"expected policy\.safetensors beside config\.json",
     "truncated config": "expected JSON",
     "no config": r"found no config\.json",

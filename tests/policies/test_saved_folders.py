@@ -402,7 +402,7 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path):
     for name in ("policy.safetensors", "config.json"):
         (tmp_path / "policy" / name).unlink()
         os.mkfifo(tmp_path / "policy" / name)
-        with pytest.raises(LoadError, match="expected a file, found something else"):
+        with pytest.raises(LoadError, match="expected a regular file, found a device, pipe or socket"):
             load_policy(tmp_path / "policy")
 
 

@@ -1,1 +1,1 @@
-"""Demonstrations: episodes, their layouts, and the sliding windows cut from them."""
+"""Demonstrations: episodes, layouts, file formats, and the sliding windows cut from episodes."""

@@ -57,7 +57,7 @@ def generate(
     check_workers(workers)
     check_writable(path)
     if path.exists():
-        raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
+        raise LoadError(f"{path}: expected a path that does not exist yet; choose another name or remove what is there")
     h5py = require("h5py", "writing a robomimic file")
     environment_arguments(task)  # needs all that the task needs
     partial = Partial(h5py, path.with_name(path.name + ".partial"), task, seed)

@@ -129,7 +129,7 @@ def _tensors(snapshot: Snapshot) -> dict[str, torch.Tensor]:
         try:
             found |= load_file(name_of(file, path))
         except (OSError, SafetensorError, ValueError, KeyError, RuntimeError) as error:
-            raise LoadError(f"{path}: expected a whole safetensors file, found {error}") from error
+            raise LoadError(f"{path}: expected a complete safetensors file, found {error}") from error
     return found
 
 
