@@ -204,11 +204,11 @@ def test_options_are_not_ignored(tmp_path, demos):
     assert len(load_demos(tmp_path / "own", observation_keys=["observations"], action_key="actions")) == 3
     for options in ({"observation_keys": ["x"]}, {"action_key": "x"}, {"mask": "x"}, {"actions": "absolute"}):
         refused(list(demos), "apply to files only, found a list of arrays", **options)
-    refused(list(demos), "expected episodes from 0 to 2, asked for 3", episodes=[3])
+    refused(list(demos), "expected episodes from 0 to 2, found 3", episodes=[3])
     refused(tmp_path / "own", "expected whole numbers", episodes=[0.5])
     refused(tmp_path / "own", "expected whole numbers", episodes=[True])
     refused(tmp_path / "own", "expected at most 1000000 numbers", episodes=range(10**12))
-    refused("x" * 5000, "expected a path that can be looked at")
+    refused("x" * 5000, "expected an accessible path")
     refused("a\0b", "expected")
 
 

@@ -119,5 +119,5 @@ def test_a_score_that_is_no_number_stops_the_episode(score):
         def step(self, action):
             return super().step(action)._replace(score=score)
 
-    with pytest.raises(errors.DataError, match="expected the environment to return a score, from 0 to 1, found"):
+    with pytest.raises(errors.DataError, match="expected the environment to return a score from 0 to 1, found"):
         list(evaluate(ClosedFormPolicy(reach_demos()), Odd, [3]))

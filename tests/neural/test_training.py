@@ -176,7 +176,7 @@ def test_the_command_trains_goes_on_and_gives_a_policy(tmp_path, capsys, monkeyp
     main(["info", str(tmp_path / "policy")])
     assert "NeuralPolicy of" in capsys.readouterr().out
     main([*common, "--steps", "6"])
-    assert "going on from step 6" in capsys.readouterr().out
+    assert "resuming from step 6" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main([*common, "--steps", "7"])
     assert "expected a checkpoint of this training" in capsys.readouterr().err

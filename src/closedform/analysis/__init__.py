@@ -1,1 +1,1 @@
-"""What demonstrations are like, and what follows from it."""
+"""Analysis: dataset health, explanations, familiarity, tuning and reports."""

@@ -1,4 +1,4 @@
-"""Evaluation: environments, rollouts, statistics and reports."""
+"""Evaluation: environments, rollouts, statistics and results files."""
 
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.evaluate import evaluate
