@@ -58,7 +58,7 @@ def test_an_interrupted_generation_goes_on_and_workers_change_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         generate("lift", 3, path, progress=stop)
     assert not path.exists()
-    with pytest.raises(ClosedFormError, match="a generation of 'lift' from seed 9 to go on with, found"):
+    with pytest.raises(ClosedFormError, match="a generation of 'lift' from seed 9 to resume, found"):
         generate("lift", 3, path, seed=9)
     generate("lift", 3, path)
     generate("lift", 3, tmp_path / "other.hdf5", workers=2)
@@ -69,7 +69,7 @@ def test_an_interrupted_generation_goes_on_and_workers_change_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     ("task", "n", "message"),
-    [("kitchen", 2, "no task 'kitchen': expected one of lift, can"), ("lift", 0, "expected at least one episode")],
+    [("kitchen", 2, "unknown task 'kitchen': expected one of lift, can"), ("lift", 0, "expected at least one episode")],
 )
 def test_what_cannot_be_generated_is_said(tmp_path, task, n, message):
     with pytest.raises(ClosedFormError, match=message):
@@ -117,7 +117,7 @@ def test_places_that_cannot_be_written_are_said_at_once(tmp_path):
     with pytest.raises(ClosedFormError, match="expected a file to write, found a folder"):
         generate("lift", 1, tmp_path)
     (tmp_path / "x.hdf5.partial").write_text("not HDF5")
-    with pytest.raises(ClosedFormError, match=r"x\.hdf5\.partial: expected a generation to go on with.*remove it"):
+    with pytest.raises(ClosedFormError, match=r"x\.hdf5\.partial: expected a generation to resume.*remove it"):
         generate("lift", 1, tmp_path / "x.hdf5")
 
 

@@ -257,7 +257,7 @@ DAMAGES = {
     "no config": r"found no config\.json",
     "newer": "expected format version 1, found 2; a newer version of closedform wrote it",
     "not ours": "not a policy that closedform saved",
-    "wrong width": r"expected actions of shape \(180, 3\) as config.json says, found \(180, 2\)",
+    "wrong width": r"expected actions of shape \(180, 3\) according to config.json, found \(180, 2\)",
     "wrong count": r"expected lengths of shape \(3,\)",
     "unknown parameter": "has no parameter 'magic'",
     "bad parameter": "tau: expected 0 to 1e6, found -1.0",

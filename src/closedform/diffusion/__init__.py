@@ -1,1 +1,1 @@
-"""The mathematics of the paper on numpy arrays and torch tensors alike."""
+"""The paper's mathematics: processes, denoisers and samplers, for numpy arrays and torch tensors."""

@@ -1,4 +1,4 @@
-"""What a network is trained on: windows of demonstrations as tensors, and the normalization that goes with them."""
+"""Training data: windows of demonstrations as tensors, and their normalization."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from closedform.retrieval.store import Store, StoreSpec
 
 @dataclass(frozen=True)
 class Normalization:
-    """How observations and actions become what a network sees.
+    """How observations and actions are normalized for a network.
 
-    Observations are encoded (angles and rotations as unit vectors), a window's one after the other, and become
-    (lifted - feature_offset) * feature_scale; actions are encoded and become (encoded - action_offset) * action_scale.
+    The observations of a window are encoded (angles and rotations as unit vectors), concatenated, and become
+    (encoded - feature_offset) * feature_scale; actions are encoded and become (encoded - action_offset) * action_scale.
 
     Attributes:
         feature_offset, feature_scale: (D_z,)
@@ -43,7 +43,7 @@ class TrainingData:
         observation_layout, action_layout: of the demonstrations.
         features: (n, D_z), float32.
         chunks: (n, N_a, D), float32, in about [-1, 1].
-        normalization: how they were made.
+        normalization: how they were normalized.
     """
 
     observation_layout: Layout
@@ -58,8 +58,8 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
 
     Args:
         demos: the demonstrations.
-        config: how long windows are.
-        keep: (n_steps,), whether the window that begins at each step is to be used; by default all are.
+        config: the lengths of windows.
+        keep: (n_steps,), whether to use the window that starts at each step; all by default.
     """
     spec = StoreSpec(
         observation_layout=demos.observation_layout,
@@ -76,7 +76,7 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
     store = Store.build(spec, demos.episodes, np.arange(len(demos)))
     rows = np.arange(len(store)) if keep is None else np.flatnonzero(keep)
     if len(rows) < 2:
-        raise DataError(f"expected two windows or more to train on, found {len(rows)}")
+        raise DataError(f"expected at least two windows to train on, found {len(rows)}")
     features = store.index.rows()[rows]
     chunks = store.normalized_chunks(rows, store.as_recorded).reshape(len(rows), config.n_action_steps, -1)
     return TrainingData(
