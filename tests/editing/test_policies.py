@@ -169,7 +169,9 @@ def test_edited_policies_are_saved_and_loaded(neural, everything, tmp_path):
     with pytest.raises(ClosedFormError, match="expected a saved policy"):  # and not another policy without a word
         load_policy(tmp_path / "knowing")
     (tmp_path / "guided" / "notes.txt").write_text("mine")
-    with pytest.raises(ClosedFormError, match="expected an empty folder or an edited policy to replace, found other files"):
+    with pytest.raises(
+        ClosedFormError, match="expected an empty folder or an edited policy to replace, found other files"
+    ):
         AugmentedPolicy(neural, half).save(tmp_path / "guided")
     (tmp_path / "guided" / "notes.txt").unlink()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

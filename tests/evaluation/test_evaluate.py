@@ -223,8 +223,8 @@ def test_widths_that_do_not_fit_are_named(tmp_path):
     [
         (["--env", "kitchen"], "unknown environment 'kitchen': expected can, can_poses"),
         (["--demos", "nothing"], "datasets known by name are pusht-embedded, pusht"),
-        (["--demos", "pusht-embedded", "--policy", "best"], "expected one of default, paper, 1nn, vinn"),
-        (["--demos", "pusht-embedded", "--set", "tua=1"], "no parameter 'tua': expected one of n_obs_steps"),
+        (["--demos", "pusht-embedded", "--policy", "best"], "expected default, paper, 1nn, vinn"),
+        (["--demos", "pusht-embedded", "--set", "tua=1"], "unknown parameter 'tua': expected one of n_obs_steps"),
         (["--demos", "pusht-embedded", "--set", "tau=soft"], "tau: expected a number, found 'soft'"),
         (["--demos", "pusht-embedded", "--set", "tau"], "expected parameter=value, found 'tau'"),
         (["--demos", "pusht-embedded", "--set", "tau=1", "--set", "tau=2"], "'tau' is set twice"),

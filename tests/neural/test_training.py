@@ -138,8 +138,8 @@ def test_damaged_policies_are_refused(data, tmp_path):
     path, whole = tmp_path / "policy" / "policy.safetensors", load_file(tmp_path / "policy" / "policy.safetensors")
     for change, message in (
         ({"action_scale": torch.ones(1)}, r"expected action_scale of shape \(2,\)"),
-        ({"weights": whole["weights"] * np.nan}, "expected finite numbers, found others among weights"),
-        ({"weights": whole["weights"] + 1e-3}, "the files were damaged"),
+        ({"weights": whole["weights"] * np.nan}, "expected finite numbers in weights, found non-finite ones"),
+        ({"weights": whole["weights"] + 1e-3}, "the files are damaged"),
     ):
         save_file({**whole, **change}, path)
         with pytest.raises(LoadError, match=message):
@@ -159,7 +159,10 @@ def test_damaged_policies_are_refused(data, tmp_path):
         ({"n_execute": 9}, r"n_execute: expected at most n_action_steps \(8\)"),
         ({"n_blocks": 0}, "n_blocks: expected a whole number of at least 1"),
         ({"sampler": "euler"}, "sampler: expected ddpm or ddim"),
-        ({"sampler": "ddim", "n_sampling_steps": 200}, "at most as many steps as the 100 levels of the DDPM process, found 200"),
+        (
+            {"sampler": "ddim", "n_sampling_steps": 200},
+            "at most as many steps as the 100 levels of the DDPM process, found 200",
+        ),
     ],
 )
 def test_bad_parameters(parameters, message):
@@ -217,9 +220,9 @@ def test_what_cannot_end_well_is_said_before_training(tmp_path, capsys):
     )
     for arguments, message in (
         ([*common, "-o", str(tmp_path / "mine")], "expected an empty folder or a neural policy to replace"),
-        ([*common, "-o", str(tmp_path / "new"), "--env", "nowhere"], "no environment 'nowhere'"),
+        ([*common, "-o", str(tmp_path / "new"), "--env", "nowhere"], "unknown environment 'nowhere'"),
         ([*common, "-o", str(tmp_path / "new"), "--device", "gpu"], "expected auto, cpu, cuda or cuda:NUMBER"),
-        (["train", str(tmp_path / "short"), "-o", str(tmp_path / "new")], "expected two windows or more"),
+        (["train", str(tmp_path / "short"), "-o", str(tmp_path / "new")], "expected at least two windows"),
     ):
         with pytest.raises(SystemExit):
             main(arguments)

@@ -149,7 +149,7 @@ class LargeStore(Store):
         """The store with entries of observations weighed by how well they predict."""
         if not self.spec.relevance:
             return self
-        progress("judging what matters", 0.0)
+        progress("measuring relevance", 0.0)
         n = min(n_judging(len(self.episodes)), N_JUDGES)
         if not self.counts[:n].sum():
             return self
