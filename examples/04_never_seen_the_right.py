@@ -1,8 +1,8 @@
 """My policy has never seen the right-hand side: augment a trained network with demonstrations, without training.
 
 The network in the package was trained on Push-T with the block in the left half of the scene only. Demonstrations of
-the right half become additional data points of its score at inference time: where the observation is closer to them than to
-the network's training data, they take over (docs/results/augmentation).
+the right half become additional data points of its score at inference time: where the observation is closer to them
+than to the network's training data, they take over (docs/results/augmentation).
 
     pip install '.[neural,pusht]'
     python examples/04_never_seen_the_right.py       # two minutes on a laptop
