@@ -15,6 +15,7 @@ from closedform.policies.nearest_neighbor import KernelRegressionPolicy, Nearest
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.saving import load_policy
+from closedform.retrieval.term import Term
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ __all__ = [
     "Policy",
     "Process",
     "Step",
+    "Term",
     "ddim",
     "ddpm",
     "euler",

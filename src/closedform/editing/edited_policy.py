@@ -36,7 +36,6 @@ from closedform.policies.folder import (
     write_folder,
 )
 from closedform.policies.generated import refuse_infinite, unmeasured
-from closedform.policies.neighborhood import Neighborhood
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, Streams, generator
@@ -128,18 +127,18 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
 
     def perturbations(self, policy: ClosedFormPolicy, rng: Streams) -> np.ndarray:
         """(B, M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalized actions."""
-        size = self.config.n_action_steps * policy.store.spec.encoding.width
+        size = self.config.n_action_steps * policy.model.transfer.encoding.width
         shape = (policy.config.n_perturbations if policy.config.tau else 1, size)
         return policy.config.tau * np.stack([each.standard_normal(shape) for each in rng.generators])
 
     def closed_form(
-        self, policy: ClosedFormPolicy, near: list[Neighborhood], log_weights: list[np.ndarray], shifts: np.ndarray
+        self, policy: ClosedFormPolicy, rows: list[np.ndarray], log_weights: list[np.ndarray], shifts: np.ndarray
     ) -> ClosedForm:
         """The closed form of the neighbors of B observations, on the neural policy's process and normalization."""
         for number, each in enumerate(log_weights):
             if not np.max(each) > -np.inf:  # also if it is not a number
                 raise unmeasured(number)
-        chunks = np.array([self.neural.normalized(self._chunks(policy, one.rows)) for one in near])
+        chunks = np.array([self.neural.normalized(self._chunks(policy, each)) for each in rows])
         tensor = self.neural.tensor
         kind = ClosedForm if self.neural.device.type == "cuda" else Pruned  # a GPU would rather count than choose
         return kind(
@@ -152,14 +151,14 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
     def _chunks(self, policy: ClosedFormPolicy, rows: np.ndarray) -> np.ndarray:
         """Encoded chunks (k, N_a, D) of windows, with what was done just before where the network's chunks have it."""
         store, n_past = policy.store, self.config.n_action_steps - self.config.n_future
-        chunks = store.chunks(rows, store.as_recorded)
+        chunks = store.encoded_chunks(rows)
         if not n_past:
             return chunks
         before = [
             store.episodes[episode].actions[np.maximum(np.arange(step - n_past, step), 0)]
             for episode, step in zip(store.row_episodes[rows], store.row_steps[rows], strict=True)
         ]
-        return np.concatenate([store.spec.encoding.encode(np.array(before)), chunks], axis=1)
+        return np.concatenate([policy.model.transfer.encoding.encode(np.array(before)), chunks], axis=1)
 
     def save(self, folder: Any) -> None:
         """Writes config.json and a folder for each part; an edited policy that is there is replaced at once."""
@@ -204,11 +203,12 @@ def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) ->
     return ClosedFormPolicy(demos, "paper", **{**fitted, **parameters})
 
 
-def neighborhoods(policy: ClosedFormPolicy, windows: np.ndarray) -> list[Neighborhood]:
-    """The neighborhood of each of the windows (B, N_o, D_o)."""
-    store = policy.store
+def nearest_rows(policy: ClosedFormPolicy, windows: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The features (B, D_z) of windows (B, N_o, D_o), and the nearest rows (k,) of each."""
+    model = policy.model
     with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
-        return [policy.neighborhood(store, query) for query in store.features_of(windows)]
+        queries = model.kernel.features(windows)
+        return queries, [model.nearest(query, policy.n_neighbors(model)) for query in queries]
 
 
 def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None:

@@ -26,11 +26,12 @@ def nearest_distance(squared, precision):
 
 
 @jit()
-def weigh(rows, query, neighbors, squared, precision, goal, penalty, log_weights):
-    """Fills the log weights (k,) of the neighbors, the largest being 0: metric, penalty and goal.
+def weigh(rows, query, neighbors, squared, precision, terms, log_weights):
+    """Fills the log weights (k,) of the neighbors, the largest being 0: metric and terms.
 
     Returns whether all of them are numbers.
     """
+    goal, penalty = terms.goal, terms.penalty
     largest, measured = -np.inf, True
     p = 0
     for i in range(neighbors.size):
@@ -55,11 +56,11 @@ def weigh(rows, query, neighbors, squared, precision, goal, penalty, log_weights
 
 
 @jit()
-def plan_batch(rows, metric, goal, penalty, transfers, sampling, draws, queries, k, found, planned):
+def plan_batch(rows, metric, terms, transfers, sampling, draws, queries, k, found, planned):
     """Plans for B observations with n samples each.
 
     Args:
-        rows, metric, goal, penalty, transfers, sampling, draws: see `records`.
+        rows, metric, terms, transfers, sampling, draws: see `records`.
         queries: (B, D_z)
         k: how many neighbors.
         found: (B, k) rows found by another index, -1 where there are fewer, or (0, 0) to search here.
@@ -89,7 +90,7 @@ def plan_batch(rows, metric, goal, penalty, transfers, sampling, draws, queries,
         choice = planned.choices[b]
         choose_transfer(rows, neighbors, squared, transfers, rotation, choice)
         log_weights = np.empty(neighbors.size)
-        if not weigh(rows, queries[b], neighbors, squared, metric.precision, goal, penalty, log_weights):
+        if not weigh(rows, queries[b], neighbors, squared, metric.precision, terms, log_weights):
             planned.distances[b] = np.nan
             continue
 

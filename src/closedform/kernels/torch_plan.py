@@ -8,14 +8,16 @@ Letters in shapes: B plans, n samples each, k neighbors, m of them with most wei
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from closedform.demos.encoding import Block
 from closedform.demos.rigid import into_frame, onto_grasped, pose_axes
-from closedform.kernels.records import GoalTerm, Metric, Rows, Transfers
+from closedform.kernels.records import Candidates, GoalTerm, Metric, Rows, Transfers
 
 Tensor = torch.Tensor
 WIDEST = 64  # features that the fused metric holds
@@ -32,7 +34,9 @@ class DeviceStore:
         half_norms: (N,), half the squared lengths of the features.
         metric: its factor is None for the local one.
         goal: with the middle less the features' mean.
-        goal_still: (G, N), the motion that each row still makes.
+        goal_still: (G, N), the motion that each row still makes; none without a goal.
+        terms: those that have no hook here, with tensors; they are written against the array API.
+        center: (D_z,), the mean that features are less of.
         transfers: with blocks, frames and hands as Python's numbers, which a captured graph can branch on.
         frame_bodies, frame_turns: (F,), of the frames.
         hand_blocks: for each hand, the blocks of an action that turn with it.
@@ -47,6 +51,8 @@ class DeviceStore:
     metric: Metric
     goal: GoalTerm
     goal_still: Tensor
+    terms: tuple[Callable[[Any], Tensor], ...]
+    center: Tensor
     transfers: Transfers
     frame_bodies: Tensor
     frame_turns: Tensor
@@ -229,6 +235,11 @@ def _pick(poses: Tensor, body: Tensor) -> Tensor:
 
 def log_weights_of(store: DeviceStore, queries: Tensor, rows: Tensor, squared: Tensor) -> Tensor:
     """The observation kernel's log weights, the largest being 0. -> (B, k)."""
-    if store.goal.weight and len(store.goal.columns):
+    if len(store.goal_still):
         squared = squared + store.goal.weight * goal_penalty(store, queries, rows)
+    if store.terms:
+        features = store.features[rows][..., : store.width] + store.center
+        candidates = Candidates(queries[:, : store.width] + store.center, rows, features, store.rows.episodes[rows])
+        for term in store.terms:
+            squared = squared + term(candidates)
     return -store.metric.precision * (squared - squared.amin(1, keepdim=True))

@@ -60,8 +60,8 @@ class BatchPlanner:
             raise ConfigError(
                 "device: expected triton beside torch for planning on 'cuda', found none; pip install triton"
             )
-        self.policy, self.store = policy, policy.store
-        self.device_store, self._center = on_device(policy, self.store, self.tensor)
+        self.policy, self.model = policy, policy.model
+        self.device_store, self._center = on_device(self.model, self.tensor)
         self._steps = self.tensor(policy.steps)
         if self.device_store.normalized is not None:
             bounds = self.device_store.normalized.aminmax(dim=0)
@@ -80,10 +80,10 @@ class BatchPlanner:
         import torch
 
         windows = self.policy.sampling_windows(observations, n_samples)
-        DemonstrationPolicy.check_size(self.policy, self.store, len(windows), int(n_samples))  # it draws in parts
+        DemonstrationPolicy.check_size(self.policy, self.model, len(windows), int(n_samples))  # it draws in parts
         queries = self.queries(windows)
         rng = torch.Generator(self.device).manual_seed(int(generator(seed).integers(2**63)))
-        at_once = min(DISTANCES_AT_ONCE // len(self.store), SAMPLES_AT_ONCE // int(n_samples))
+        at_once = min(DISTANCES_AT_ONCE // len(self.model), SAMPLES_AT_ONCE // int(n_samples))
         if self.device.type != "cuda":
             at_once = min(at_once, self._unfused_at_once(int(n_samples)))
         parts = [self.chunks(some, int(n_samples), rng) for some in queries.split(max(1, at_once))]
@@ -92,11 +92,11 @@ class BatchPlanner:
         )
         none = np.empty((len(chunks), 0), np.int64)
         made = Generated(chunks.astype(np.float64), choices, distances, none, none[..., None], none, none, mixed=mixed)
-        return self.policy.to_robot(self.store, windows, refuse_unsound(made))
+        return self.policy.to_robot(self.model, windows, refuse_unsound(made))
 
     def queries(self, windows: np.ndarray) -> torch.Tensor:
         """Features of observation windows, as the device has those of the demonstrations."""
-        return self.tensor(padded(self.store.features_of(windows) - self._center))
+        return self.tensor(padded(self.model.kernel.features(windows) - self._center))
 
     def chunks(
         self, queries: torch.Tensor, n_samples: int, rng: torch.Generator
@@ -181,7 +181,7 @@ class BatchPlanner:
         """Random numbers for some plans."""
         import torch
 
-        config, size = self.policy.config, self.policy.chunk_size(self.store)
+        config, size = self.policy.config, self.model.transfer.chunk_size
 
         def normal(*shape: int) -> torch.Tensor:
             return torch.randn(shape, generator=rng, device=self.device)
@@ -198,7 +198,7 @@ class BatchPlanner:
 
     @property
     def _k(self) -> int:
-        return self.policy.n_neighbors(self.store)
+        return self.policy.n_neighbors(self.model)
 
     def neighbors(self, queries: torch.Tensor, *, everything: bool = False) -> Neighbors:
         """The neighbors with most weight of each of the queries (B, D_z); as many as the fused kernel sees, or all."""
@@ -310,9 +310,9 @@ class Numbers:
     @classmethod
     def like_the_reference(cls, planner: BatchPlanner, n_plans: int, rng: np.random.Generator) -> Numbers:
         """Those that the reference draws for plans of one sample each, where its sampler draws none."""
-        policy, store = planner.policy, planner.store
+        policy, model = planner.policy, planner.model
         pairs = [
-            (rng.standard_normal((1, policy.chunk_size(store))), policy.perturbations(rng, store))
+            (rng.standard_normal((1, model.transfer.chunk_size)), policy.perturbations(rng, model))
             for _ in range(n_plans)
         ]
         noise, perturbations = (planner.tensor(np.array(part)) for part in zip(*pairs, strict=True))

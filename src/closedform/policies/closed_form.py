@@ -18,16 +18,16 @@ from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.mixture import is_mixture
 from closedform.diffusion.sampler import SAMPLERS, Step, ddpm, step_weights
 from closedform.errors import DataError
-from closedform.kernels.records import Draws, GoalTerm, PenaltyTerm, Planned, Rows, Sampling
+from closedform.kernels.records import Candidates, Draws, Planned, Rows, Sampling
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.deadline import seconds_not_cut
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.generated import Generated, unmeasured
-from closedform.policies.neighborhood import Neighborhood, find_neighborhood
 from closedform.policies.randomness import Seed, generator
 from closedform.provenance import n_cores
 from closedform.retrieval.frame import N_VOTERS
-from closedform.retrieval.large_store import LargeStore
+from closedform.retrieval.model import Model
+from closedform.retrieval.neighborhood import Neighborhood
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
@@ -50,15 +50,15 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     config_class: ClassVar[type[PolicyConfig]] = ClosedFormConfig
 
     def _cautions(self) -> list[str]:
-        config, store, cautions = self.config, self._store, super()._cautions()
+        config, model, cautions = self.config, self._model, super()._cautions()
         if config.deadline is None:
             return cautions
-        k, n_frames = self.n_neighbors(store), len(store.spec.selected_frames)
+        k, n_frames = self.n_neighbors(model), len(model.transfer.frames)
         seconds = seconds_not_cut(
-            n_searched=k if isinstance(store, LargeStore) else len(store),
-            n_features=len(store.feature_scale),
+            n_searched=model.index.n_compared(k),
+            n_features=len(model.kernel.scale),
             n_neighbors=k,
-            chunk_size=self.chunk_size(store),
+            chunk_size=model.transfer.chunk_size,
             n_tried=n_frames * N_VOTERS if n_frames > 1 else 0,
             n_perturbations=config.n_perturbations,
             compiled=kernels.enabled(),
@@ -89,25 +89,26 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             seed: of the perturbations.
             frame: the name of a frame for all hands; by default each has the best one.
             choice: instead, how a plan transferred its demonstrations.
-            penalty: that of `plan_with_store`.
+            penalty: that of `plan_with_model`.
         """
-        store = self._store
+        model = self._model
         windows = self.windows(real_array(observation, "an observation")[None])
         with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
-            near = self.neighborhood(store, store.features_of(windows)[0])
+            near = model.neighborhood(model.kernel.features(windows)[0], self.n_neighbors(model))
         if frame is not None:
-            names = [f.name for f in store.spec.selected_frames]
+            names = [f.name for f in model.transfer.frames]
             if frame not in names:
                 raise DataError(f"no frame {frame!r}: this policy uses {', '.join(names)}")
-            choice = np.array([(names.index(frame), -1)] * len(store.spec.hands))
+            choice = np.array([(names.index(frame), -1)] * len(model.transfer.hands))
         if choice is not None:
             near = replace(near, choice=choice)
-        perturbations = self.perturbations(generator(seed), store)
-        return self._denoiser(store, near, Penalty.none() if penalty is None else penalty(store), perturbations)
+        perturbations = self.perturbations(generator(seed), model)
+        extra = Penalty.none() if penalty is None else penalty(model.store)
+        return self._denoiser(model, near, extra, perturbations)
 
     def _generate(
         self,
-        store: Store,
+        model: Model,
         windows: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
@@ -116,19 +117,19 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         explain: bool,
         began: float | None = None,
     ) -> Generated:
-        queries = store.features_of(windows)
+        queries = model.kernel.features(windows)
         stop_at = self._deadline.stop_at(began)
         generate = self._generate_reference
         if kernels.enabled() and (stop_at == math.inf or kernels.has_clock()):
             generate = self._generate_compiled
-        made = generate(store, queries, n_samples, rng, penalty, explain=explain, stop_at=stop_at)
+        made = generate(model, queries, n_samples, rng, penalty, explain=explain, stop_at=stop_at)
         if stop_at == math.inf:
             return made
         return replace(made, complete=bool((made.n_steps == self.config.n_diffusion_steps).all()))
 
     def _generate_reference(
         self,
-        store: Store,
+        model: Model,
         queries: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
@@ -139,12 +140,12 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     ) -> Generated:
         """One observation after the other through `diffusion/`."""
         sampler, process, clock = SAMPLERS[self.config.sampler], self.config.make_process(), self._deadline.clock
-        k, size, n_steps = self.n_neighbors(store), self.chunk_size(store), self.config.n_diffusion_steps
-        made = _empty(len(queries), n_samples, size, k, len(store.spec.hands))
+        k, size, n_steps = self.n_neighbors(model), model.transfer.chunk_size, self.config.n_diffusion_steps
+        made = _empty(len(queries), n_samples, size, k, len(model.transfer.hands))
         for b, query in enumerate(queries):
-            near = self.neighborhood(store, query)
+            near = model.neighborhood(query, k)
             noise = rng.standard_normal((n_samples, size))
-            denoiser = self._denoiser(store, near, penalty, self.perturbations(rng, store), b)
+            denoiser = self._denoiser(model, near, penalty, self.perturbations(rng, model), b)
             last: list[Step] = []
             extra = {"rng": rng} if sampler is ddpm else {}
 
@@ -166,7 +167,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
 
     def _generate_compiled(
         self,
-        store: Store,
+        model: Model,
         queries: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
@@ -178,9 +179,9 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         """All observations through the fused kernel, on all cores if there are many."""
         from closedform.kernels.plan import plan_batch
 
-        config, size = self.config, self.chunk_size(store)
-        k = self.n_neighbors(store)
-        made = _empty(len(queries), n_samples, size, k if explain else 0, len(store.spec.hands))
+        config, size = self.config, model.transfer.chunk_size
+        k = self.n_neighbors(model)
+        made = _empty(len(queries), n_samples, size, k if explain else 0, len(model.transfer.hands))
         steps = self.steps
         n_fresh = len(steps) - 1 if config.sampler == "ddpm" else 0  # the last step adds none
         noise = np.empty((len(queries), n_samples, size))
@@ -188,12 +189,11 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         fresh = np.zeros((len(queries), n_fresh + 1 if n_fresh else 0, n_samples, size))
         for b in range(len(queries)):
             rng.standard_normal(out=noise[b])
-            perturbations[b] = self.perturbations(rng, store)
+            perturbations[b] = self.perturbations(rng, model)
             if n_fresh:
                 rng.standard_normal(out=fresh[b, :n_fresh])
 
-        metric = store.metric_record(config.metric, 1 / (2 * self.h(store) ** 2))
-        goal = GoalTerm(config.goal_weight, *store.goal)
+        metric, transfers = model.kernel.record, model.transfer.record
         sampling = Sampling(steps, self.cut(k), stop_at)
 
         def run(part: slice, rows: Rows, found: np.ndarray, penalty: Penalty) -> None:
@@ -208,29 +208,31 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 made.ended[part],
                 made.mixed[part],
             )
-            terms = goal, PenaltyTerm(*penalty)
-            plan_batch(rows, metric, *terms, store.transfers, sampling, draws, queries[part], k, found, planned)
+            terms = model.kernel.term_records(penalty)
+            plan_batch(rows, metric, terms, transfers, sampling, draws, queries[part], k, found, planned)
 
-        def run_exactly(part: slice) -> None:
-            run(part, store.all_rows, NONE_FOUND, penalty)
-
-        def run_approximately(store: LargeStore, b: int) -> None:
-            rows = store.index.query(queries[b], k)
-            here = np.arange(len(rows))
+        def run_found(b: int) -> None:
+            """Where the rows have to be known before the compiled planner begins."""
+            rows = model.nearest(queries[b], k)
+            some, here = model.some_rows(rows), np.arange(len(rows))
+            extra = penalty.at(rows)
+            for term in model.kernel.unhooked:
+                extra = extra + term(Candidates(queries[b], rows, some.columns.T, some.episodes))
             found = np.pad(here, (0, k - len(rows)), constant_values=-1)[None]
-            run(slice(b, b + 1), store.some_rows(rows), found, Penalty(here, penalty.at(rows)))
+            run(slice(b, b + 1), some, found, Penalty(here, extra))
             if explain:
                 made.rows[b, : len(rows)] = rows
 
+        everything = None if model.kernel.unhooked else model.rows_record
         n_threads = min(n_cores(), len(queries) // BATCH_PER_THREAD)
         jobs: list[Callable[[], None]]
-        if isinstance(store, LargeStore):
-            jobs = [partial(run_approximately, store, b) for b in range(len(queries))]
+        if everything is None:
+            jobs = [partial(run_found, b) for b in range(len(queries))]
         elif n_threads < 2:
-            jobs = [partial(run_exactly, slice(None))]
+            jobs = [partial(run, slice(None), everything, NONE_FOUND, penalty)]
         else:
             bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
-            jobs = [partial(run_exactly, slice(a, b)) for a, b in pairwise(bounds)]
+            jobs = [partial(run, slice(a, b), everything, NONE_FOUND, penalty) for a, b in pairwise(bounds)]
         if n_threads < 2 or not plan_batch.overloads:  # compiling in several threads at once would only take longer
             with kernels.announced(plan_batch):
                 for job in jobs:
@@ -240,18 +242,18 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 list(pool.map(lambda job: job(), jobs))
         return made
 
-    def check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
+    def check_size(self, model: Model, n_plans: int, n_samples: int) -> None:
         """Refuses to plan where that would take more memory than there is.
 
         Counted are the random numbers of all plans, and of one plan the neighbors' chunks and logits; the reference
         weighs all samples of a plan at once.
         """
-        config, size = self.config, self.chunk_size(store)
+        config, size = self.config, model.transfer.chunk_size
         n_perturbations = config.n_perturbations if config.tau else 1
         n_steps = config.n_diffusion_steps if config.sampler == "ddpm" else 0
         drawn = n_plans * (n_samples * (2 + n_steps) + n_perturbations) * size
         at_once = 1 if kernels.enabled() else n_samples
-        weighed = self.n_neighbors(store) * (2 * size + 3 * at_once * n_perturbations)
+        weighed = self.n_neighbors(model) * (2 * size + 3 * at_once * n_perturbations)
         self._refuse_larger(drawn + weighed, n_plans, n_samples)
 
     def batch_planner(self, device: str = "cuda") -> BatchPlanner:
@@ -272,34 +274,26 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         steps = step_weights(SAMPLERS[self.config.sampler], process, self.config.n_diffusion_steps)
         return np.array([(process.gain(s.time), process.noise(s.time), s.keep, s.jump, s.spread) for s in steps])
 
-    def neighborhood(self, store: Store, query: np.ndarray) -> Neighborhood:
-        """The demonstrations near a query (D_z,)."""
-        return find_neighborhood(store, query, self.n_neighbors(store), self.config.metric)
-
     def _denoiser(
-        self, store: Store, near: Neighborhood, penalty: Penalty, perturbations: np.ndarray, number: int = 0
+        self, model: Model, near: Neighborhood, penalty: Penalty, perturbations: np.ndarray, number: int = 0
     ) -> ClosedForm:
         """For the observation of that number."""
-        squared = near.penalized(store, penalty, self.config.goal_weight)
-        log_weights = near.log_weights(squared, 2 * self.h(store) ** 2)
+        log_weights = near.log_weights(model, penalty)
         if log_weights is None:
             raise unmeasured(number)
         return ClosedForm(
             process=self.config.make_process(),
-            actions=store.normalized_chunks(near.rows, near.choice),
+            actions=model.normalized_chunks(near.rows, near.choice),
             log_weights=log_weights,
             perturbations=perturbations,
         )
 
-    def h(self, store: Store) -> float:
-        """The observation kernel's bandwidth, in units of the metric."""
-        return self.config.bandwidth / math.sqrt(len(store.feature_scale))
-
-    def perturbations(self, rng: np.random.Generator, store: Store) -> np.ndarray:
+    def perturbations(self, rng: np.random.Generator, model: Model) -> np.ndarray:
         """(M, N_a * D) draws of N(0, tau^2 I), the same for all steps and samples; one zero without smoothing."""
+        size = model.transfer.chunk_size
         if not self.config.tau:
-            return np.zeros((1, self.chunk_size(store)))
-        return self.config.tau * rng.standard_normal((self.config.n_perturbations, self.chunk_size(store)))
+            return np.zeros((1, size))
+        return self.config.tau * rng.standard_normal((self.config.n_perturbations, size))
 
 
 class _OutOfTimeError(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -38,10 +38,12 @@ from closedform.policies.folder import (
 )
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.policy import Policy
-from closedform.retrieval.large_store import EXACT_UP_TO, LargeStore, build_store
+from closedform.retrieval.build import EXACT_UP_TO, build_model
+from closedform.retrieval.model import Model
+from closedform.retrieval.recorded_steps import RecordedSteps
 from closedform.retrieval.saved_index import SavedIndex
-from closedform.retrieval.spec import StoreSpec
-from closedform.retrieval.store import Store
+from closedform.retrieval.spec import ModelSpec
+from closedform.retrieval.term import Term
 from closedform.snapshot import Snapshot
 
 ARRAYS = ("observations", "actions", "lengths", "episode_ids")
@@ -68,8 +70,7 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
 
 def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     """Writes the files of a policy into an empty folder."""
-    store = policy.store
-    large = store if isinstance(store, LargeStore) else None
+    model, store = policy.model, policy.store
     lengths = np.array([len(episode) for episode in store.episodes])
     arrays = {
         "observations": _joined([episode.observations for episode in store.episodes]),
@@ -89,27 +90,33 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
         "next_episode_id": policy.next_episode_id,
         "crc32": crc32(arrays.values()),
     }
-    if large is None and len(store) > EXACT_UP_TO:  # it goes on as it is, and plans the same bits
-        content["parameters"]["index"] = "exact"
+    if policy.terms:
+        content["terms"] = [type(term).__name__ for term in policy.terms]
     save_file(arrays, folder / "policy.safetensors")
-    if large is not None:
-        content["index"] = large.write(folder, content["crc32"])
+    index = model.storage.write(model, folder, content["crc32"])
+    if index is not None:
+        content["index"] = index
+    elif len(store) > EXACT_UP_TO:  # it goes on as it is, and plans the same bits
+        content["parameters"]["index"] = "exact"
     write_content(folder, content)
 
 
-def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None = None) -> Policy[Any]:
+def load_policy(
+    folder: str | Path, *, feature_map: Callable[[Any], Any] | None = None, terms: Sequence[Term] = ()
+) -> Policy[Any]:
     """Reads a policy of any class that `save` wrote; docs/saved_policies.md says which damage is found when.
 
     Args:
         folder: the folder it was saved to, the name of a policy inside the package, or the folder of a checkpoint of
             LeRobot's DiffusionPolicy on state observations.
         feature_map: the custom feature map, where it had one; functions are not saved.
+        terms: its terms, where it had some; these are not saved either.
     """
 
     def read(snapshot: Snapshot) -> Policy[Any]:
         content = read_content(snapshot)
         if content["format"] == FORMAT:
-            return read_policy(snapshot, content, feature_map)
+            return read_policy(snapshot, content, feature_map, terms)
         module, function = READERS[content["format"]].split(":")
         return getattr(import_module(module), function)(snapshot, content)
 
@@ -117,7 +124,10 @@ def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None 
 
 
 def read_policy(
-    snapshot: Snapshot, content: dict[str, Any], feature_map: Callable[[Any], Any] | None = None
+    snapshot: Snapshot,
+    content: dict[str, Any],
+    feature_map: Callable[[Any], Any] | None = None,
+    terms: Sequence[Term] = (),
 ) -> DemonstrationPolicy[Any]:
     """Reads a policy that `save_policy` wrote, given what its config.json says."""
     folder, arrays = snapshot.folder, _read_arrays(snapshot)
@@ -133,6 +143,7 @@ def read_policy(
                 raise ConfigError("the policy was saved with a custom feature map: pass it again as feature_map")
             del saved_parameters["features"]
         parameters = policy_class.make_config("default", None, feature_map, saved_parameters)
+        _check_terms(content.get("terms", []), terms)
     except ConfigError as error:
         raise LoadError(f"{folder / 'config.json'}: {error}") from error
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
@@ -164,24 +175,37 @@ def read_policy(
     if episode_ids[0] < 0 or next_id <= episode_ids[-1]:
         raise LoadError(f"{folder}: expected ids from 0 on, and next_episode_id above all of them")
 
-    def make_store(spec: StoreSpec) -> Store:
+    def make_model(spec: ModelSpec) -> Model:
         if large:
-            return LargeStore.open(spec, snapshot, content["index"])
+            return RecordedSteps.open(spec, snapshot, content["index"])
         ends = np.cumsum(lengths)
         pairs = [
             (arrays["observations"][end - length : end], arrays["actions"][end - length : end])
             for end, length in zip(ends, lengths, strict=True)
         ]
-        return build_store(spec, Demos(pairs, layouts[0], layouts[1]).episodes, episode_ids)
+        return build_model(spec, Demos(pairs, layouts[0], layouts[1]).episodes, episode_ids)
 
     try:
         policy = object.__new__(policy_class)
-        policy._build(make_store, next_id, layouts[0], layouts[1], parameters, feature_map)
+        policy._build(make_model, next_id, layouts[0], layouts[1], parameters, feature_map, terms)
     except (MissingExtraError, LoadError):
         raise
     except ClosedFormError as error:
         raise LoadError(f"{folder}: {error}") from error
     return policy
+
+
+def _check_terms(saved: Any, given: Sequence[Term]) -> None:
+    """Refuses other terms than those that a policy was saved with, by the names of their classes."""
+    names = [type(term).__name__ for term in given]
+    if saved != names:
+        raise ConfigError(
+            f"the policy was saved with {_list(saved)}, found {_list(names)}: pass objects of these classes as terms"
+        )
+
+
+def _list(names: Any) -> str:
+    return f"the terms {', '.join(map(str, names))[:200]}" if names else "no terms"
 
 
 def read_layout(entries: Any) -> Layout:

@@ -216,6 +216,10 @@ class FaissIndex:
         """The index with rows first, ..., end - 1 hidden."""
         return FaissIndex(self._features, self._faiss, self.recall, self._added, (first, end), self._source)
 
+    def n_compared(self, k: int) -> int:
+        """With how many rows the planner compares a query for k neighbors: those that were found."""
+        return k
+
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
         """The rows found near the query, k if there are as many, in ascending order."""
         n_probes, n_shown = self.recall.n_probes, len(self) - (self._hidden[1] - self._hidden[0])

@@ -1,4 +1,4 @@
-"""SavedIndex: what config.json says about the files of a large store, and the checks when they are opened."""
+"""SavedIndex: what config.json says about the files of an indexed model, and the checks when they are opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from closedform.errors import LoadError
 from closedform.files import crc32
 from closedform.retrieval.faiss_file import IndexFile, IndexSeal
 from closedform.retrieval.faiss_index import FaissIndex, Recall
-from closedform.retrieval.spec import StoreSpec
+from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.summary import Summary
 from closedform.snapshot import Snapshot
 
@@ -23,7 +23,7 @@ MISMATCH = "expected what was saved, found a checksum mismatch; the files were d
 
 @dataclass(frozen=True)
 class SavedIndex:
-    """What has to be known to open the files of a large store.
+    """What has to be known to open the files of an indexed model.
 
     Attributes:
         identity: checksum of the demonstrations, which the summary has as well.
@@ -45,7 +45,7 @@ class SavedIndex:
 
     @classmethod
     def parse(cls, snapshot: Snapshot, facts: dict[str, Any]) -> SavedIndex:
-        """Reads what `LargeStore.write` returned."""
+        """Reads what `RecordedSteps.write` returned."""
         try:
             recall, n_indexed, seal = Recall(**facts["recall"]), facts["n_indexed"], facts.get("seal")
             for field in fields(Recall):
@@ -115,14 +115,14 @@ class SavedIndex:
         return arrays
 
     def read_summary(
-        self, arrays: dict[str, np.ndarray], path: Path, spec: StoreSpec, n_episodes: int, n_windows: int, width: int
+        self, arrays: dict[str, np.ndarray], path: Path, spec: ModelSpec, n_episodes: int, n_windows: int, width: int
     ) -> tuple[Summary, list[np.ndarray]]:
         """The summary, and offset, scale and weights of features; refuses those that do not fit the demonstrations.
 
         Args:
             arrays: see `read_arrays`.
             path: where they are from.
-            spec: of the store.
+            spec: of the model.
             n_episodes, n_windows, width: of its demonstrations, and of features.
         """
         try:
