@@ -12,7 +12,7 @@ from closedform.policies import batch_planner
 from closedform.policies.batch_planner import Neighbors, Numbers
 from closedform.retrieval.penalty import Penalty
 from tests.conftest import planar_demos, random_demos
-from tests.retrieval.test_large_store import demos_with
+from tests.retrieval.test_recorded_steps import demos_with
 
 SINGLE = 2e-5  # normalized units; Push-T's plans differ by 2e-6
 

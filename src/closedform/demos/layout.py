@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from reprlib import repr as brief
 from typing import Any, Literal, get_args
 
@@ -137,10 +138,15 @@ class Layout:
         """A layout of `width` numbers about which nothing is known."""
         return cls((Entry("other", width),))
 
-    @property
+    @cached_property
     def width(self) -> int:
         """How many numbers one observation or action has."""
         return sum(entry.size for entry in self.entries)
+
+    @cached_property
+    def has_unit_vectors(self) -> bool:
+        """Whether some numbers of it must be of unit length: quaternions and rotation-6D."""
+        return any(entry.kind.startswith(("quaternion", "rotation6d")) for entry in self.entries)
 
     @property
     def spatial(self) -> bool:

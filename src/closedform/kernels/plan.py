@@ -56,6 +56,37 @@ def weigh(rows, query, neighbors, squared, precision, terms, log_weights):
 
 
 @jit()
+def with_most_weight(rows, weights, least, found, shares):
+    """Writes the rows that weigh more than `least`, and their weights, the largest first; returns how many there are.
+
+    Of equal weights the earlier row is first, as a stable sort has it.
+    """
+    count = 0
+    for i in range(rows.size):
+        if weights[i] > least:
+            at = count
+            while at > 0 and shares[at - 1] < weights[i]:
+                shares[at], found[at] = shares[at - 1], found[at - 1]
+                at -= 1
+            shares[at], found[at] = weights[i], rows[i]
+            count += 1
+    return count
+
+
+@jit()
+def clear(planned, b):
+    """Writes what a plan says where nothing else is written."""
+    for i in range(planned.rows.shape[1]):
+        planned.rows[b, i] = -1
+    for n in range(planned.chunks.shape[1]):
+        planned.n_steps[b, n] = 0
+        planned.ended[b, n] = np.nan
+        planned.mixed[b, n] = True
+        for i in range(planned.weights.shape[2]):
+            planned.weights[b, n, i] = 0.0
+
+
+@jit()
 def plan_batch(rows, metric, terms, transfers, sampling, draws, queries, k, found, planned):
     """Plans for B observations with n samples each.
 
@@ -74,6 +105,7 @@ def plan_batch(rows, metric, terms, transfers, sampling, draws, queries, k, foun
     for s in range(sampling.steps.shape[0]):
         smallest = min(smallest, sampling.steps[s, 1])
     for b in range(queries.shape[0]):
+        clear(planned, b)
         if found.shape[0]:
             count = 0
             while count < found.shape[1] and found[b, count] >= 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -141,7 +142,8 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         """One observation after the other through `diffusion/`."""
         sampler, process, clock = SAMPLERS[self.config.sampler], self.config.make_process(), self._deadline.clock
         k, size, n_steps = self.n_neighbors(model), model.transfer.chunk_size, self.config.n_diffusion_steps
-        made = _empty(len(queries), n_samples, size, k, len(model.transfer.hands))
+        made = _unfilled(len(queries), n_samples, size, k, len(model.transfer.hands))
+        made.rows[:], made.weights[:] = -1, 0.0
         for b, query in enumerate(queries):
             near = model.neighborhood(query, k)
             noise = rng.standard_normal((n_samples, size))
@@ -179,22 +181,11 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         """All observations through the fused kernel, on all cores if there are many."""
         from closedform.kernels.plan import plan_batch
 
-        config, size = self.config, model.transfer.chunk_size
-        k = self.n_neighbors(model)
-        made = _empty(len(queries), n_samples, size, k if explain else 0, len(model.transfer.hands))
-        steps = self.steps
-        n_fresh = len(steps) - 1 if config.sampler == "ddpm" else 0  # the last step adds none
-        noise = np.empty((len(queries), n_samples, size))
-        perturbations = np.empty((len(queries), config.n_perturbations if config.tau else 1, size))
-        fresh = np.zeros((len(queries), n_fresh + 1 if n_fresh else 0, n_samples, size))
-        for b in range(len(queries)):
-            rng.standard_normal(out=noise[b])
-            perturbations[b] = self.perturbations(rng, model)
-            if n_fresh:
-                rng.standard_normal(out=fresh[b, :n_fresh])
-
+        k, size = self.n_neighbors(model), model.transfer.chunk_size
+        made = _unfilled(len(queries), n_samples, size, k if explain else 0, len(model.transfer.hands))
+        noise, perturbations, fresh = self._draw(rng, len(queries), n_samples, size)
         metric, transfers = model.kernel.record, model.transfer.record
-        sampling = Sampling(steps, self.cut(k), stop_at)
+        sampling = Sampling(self.steps, self.cut(k), stop_at)
 
         def run(part: slice, rows: Rows, found: np.ndarray, penalty: Penalty) -> None:
             draws = Draws(noise[part], perturbations[part], fresh[part])
@@ -224,7 +215,8 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 made.rows[b, : len(rows)] = rows
 
         everything = None if model.kernel.unhooked else model.rows_record
-        n_threads = min(n_cores(), len(queries) // BATCH_PER_THREAD)
+        n_threads = len(queries) // BATCH_PER_THREAD
+        n_threads = min(n_cores(), n_threads) if n_threads > 1 else 1
         jobs: list[Callable[[], None]]
         if everything is None:
             jobs = [partial(run_found, b) for b in range(len(queries))]
@@ -233,14 +225,32 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         else:
             bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
             jobs = [partial(run, slice(a, b), everything, NONE_FOUND, penalty) for a, b in pairwise(bounds)]
-        if n_threads < 2 or not plan_batch.overloads:  # compiling in several threads at once would only take longer
-            with kernels.announced(plan_batch):
-                for job in jobs:
-                    job()
-        else:
+        if n_threads > 1 and plan_batch.overloads:  # compiling in several threads at once would only take longer
             with ThreadPoolExecutor(n_threads) as pool:
                 list(pool.map(lambda job: job(), jobs))
+            return made
+        with nullcontext() if plan_batch.overloads else kernels.announced(plan_batch):
+            for job in jobs:
+                job()
         return made
+
+    def _draw(
+        self, rng: np.random.Generator, n_plans: int, n_samples: int, size: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Noise, perturbations and fresh noise, the numbers of one plan after those of the other; see `Draws`."""
+        n_steps = len(self.steps) if self.config.sampler == "ddpm" else 0
+        n_perturbations = self.config.n_perturbations if self.config.tau else 0
+        n_fresh = max(n_steps - 1, 0) * n_samples  # the last step adds none
+        drawn = rng.standard_normal((n_plans, n_samples + n_perturbations + n_fresh, size))
+        perturbations = drawn[:, n_samples : n_samples + n_perturbations]
+        perturbations *= self.config.tau
+        fresh = np.zeros((n_plans, n_steps, n_samples, size))
+        if n_fresh:
+            fresh[:, :-1] = drawn[:, n_samples + n_perturbations :].reshape(n_plans, -1, n_samples, size)
+        noise = np.ascontiguousarray(drawn[:, :n_samples])
+        if not n_perturbations:
+            return noise, np.zeros((n_plans, 1, size)), fresh
+        return noise, np.ascontiguousarray(perturbations), fresh
 
     def check_size(self, model: Model, n_plans: int, n_samples: int) -> None:
         """Refuses to plan where that would take more memory than there is.
@@ -300,14 +310,15 @@ class _OutOfTimeError(Exception):
     """There is no time for another step."""
 
 
-def _empty(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Generated:
+def _unfilled(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Generated:
+    """Room for plans; nothing is written yet."""
     return Generated(
         chunks=np.empty((n_plans, n_samples, size)),
         choices=np.empty((n_plans, n_hands, 2), np.int64),
         distances=np.empty(n_plans),
-        rows=np.full((n_plans, k), -1),
-        weights=np.zeros((n_plans, n_samples, k)),
+        rows=np.empty((n_plans, k), np.int64),
+        weights=np.empty((n_plans, n_samples, k)),
         n_steps=np.empty((n_plans, n_samples), np.int64),
-        ended=np.full((n_plans, n_samples), np.nan),
-        mixed=np.ones((n_plans, n_samples), bool),
+        ended=np.empty((n_plans, n_samples)),
+        mixed=np.empty((n_plans, n_samples), bool),
     )

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
+from closedform import kernels
 from closedform.demos.demos import Demos, as_episode, check_episode
 from closedform.demos.episode import Episode, real_array
 from closedform.demos.layout import Layout
@@ -281,10 +282,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         windows = self.windows(real_array(observation, "an observation")[None])
         extra = Penalty.none() if penalty is None else penalty(model.store)
         made = self.generate(model, windows, 1, generator(seed), extra, explain=True, began=began)
-        weights = made.weights[0, 0]
-        used = np.flatnonzero(weights > NEGLIGIBLE)
-        used = used[np.argsort(-weights[used], kind="stable")]
-        rows, weights = made.rows[0, used], weights[used]
+        rows, weights = with_most_weight(made.rows[0], made.weights[0, 0])
         frame, held = model.transfer.names(made.choices[0])
         plan = Plan(
             actions=self.to_robot(model, windows, made)[0, 0],
@@ -374,6 +372,19 @@ class DemonstrationPolicy(Policy[ConfigT]):
         from closedform.policies.saving import save_policy
 
         save_policy(self, folder)
+
+
+def with_most_weight(rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows (k,) whose weights (k,) are not negligible, and these weights, the largest first."""
+    if kernels.enabled():
+        from closedform.kernels.plan import with_most_weight
+
+        found, shares = np.empty(len(rows), np.int64), np.empty(len(rows))
+        count = with_most_weight(rows, weights, NEGLIGIBLE, found, shares)
+        return found[:count].copy(), shares[:count].copy()
+    used = np.flatnonzero(weights > NEGLIGIBLE)
+    used = used[np.argsort(-weights[used], kind="stable")]
+    return rows[used], weights[used]
 
 
 class Made(NamedTuple):

@@ -15,6 +15,7 @@ from closedform.errors import ConfigError, DataError
 from closedform.policies.agent import Agent
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed
+from closedform.retrieval.finite import all_finite
 
 
 class ActingConfig(Protocol):
@@ -132,13 +133,13 @@ class Policy(ABC, Generic[ConfigT]):
         layout = self.observation_layout
         if observations.shape[-1] != layout.width:
             raise DataError(f"expected observations of {layout.width} numbers, found {observations.shape[-1]}")
-        finite = np.isfinite(observations)
-        if not finite.all():
-            first = np.argwhere(~finite)[0]
+        if not all_finite(observations):
+            first = np.argwhere(~np.isfinite(observations))[0]
             where = f" of observation {first[0]}" if len(observations) > 1 else ""
             found = observations[tuple(first)]
             raise DataError(f"observations must be finite, found {found} at {layout.describe(first[-1])}{where}")
-        check_rotations(observations.reshape(-1, layout.width), layout, "observations")
+        if layout.has_unit_vectors:
+            check_rotations(observations.reshape(-1, layout.width), layout, "observations")
         return observations
 
     def windows(self, observations: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from closedform import kernels
 from closedform.demos.encoding import Encoding
 from closedform.demos.episode import Episode
 from closedform.demos.layout import Layout
@@ -20,6 +21,7 @@ from closedform.retrieval.scaling import ActionScaling, action_scaling
 if TYPE_CHECKING:
     from closedform.retrieval.store import Store
 
+NO_POSES = np.empty((1, 0, 0))
 UNDECIDED = 1e-5  # of the step between two values, by which rounding must not decide; in the middle it is the lower one
 
 
@@ -178,11 +180,11 @@ class Transfer:
 
     def names(self, choice: np.ndarray) -> tuple[str, str]:
         """The frames of a choice, as `lid / trash`, and what is grasped, as `nothing / hammer` or not at all."""
-        frames = " / ".join(self.frames[frame].name for frame, _ in choice.tolist())
-        if not (choice[:, 1] >= 0).any():
+        pairs, bodies = choice.tolist(), self.spec.body_poses.bodies
+        frames = " / ".join([self.frames[frame].name for frame, _ in pairs])
+        if all(body < 0 for _, body in pairs):
             return frames, ""
-        bodies = self.spec.body_poses.bodies
-        return frames, " / ".join(bodies[body][0] if body >= 0 else "nothing" for body in choice[:, 1].tolist())
+        return frames, " / ".join([bodies[body][0] if body >= 0 else "nothing" for _, body in pairs])
 
     def choose(self, store: Store, rows: np.ndarray, squared: np.ndarray) -> np.ndarray:
         """The choice for some rows: for each hand what it has grasped, and the frame in which chunks vary least.
@@ -274,15 +276,12 @@ class Transfer:
         Returns:
             (B, n, N_a, D_a)
         """
-        size, n_samples, _ = chunks.shape
-        encoded = chunks.reshape(size, n_samples * self.spec.n_action_steps, self.encoding.width).copy()
-        for choice in choices if size == 1 else np.unique(choices, axis=0):
-            chosen = slice(None) if size == 1 else (choices == choice).all((1, 2))
-            offset, scale = self.normalization(choice)
-            encoded[chosen] = encoded[chosen] / scale + offset
-            if not self.is_world(choice):
-                encoded[chosen] = self.out_of(encoded[chosen], self.spec.body_poses(observations[chosen]), choice)
-        actions = self.encoding.decode(encoded).reshape(size, n_samples, self.spec.n_action_steps, -1)
+        encoded = (
+            self._back_compiled(chunks, choices, observations)
+            if kernels.enabled()
+            else (self._back_reference(chunks, choices, observations))
+        )
+        actions = self.encoding.decode(encoded.reshape(*chunks.shape[:2], self.spec.n_action_steps, -1))
         for kind, columns, low, high in self.bounded:
             values = actions[..., columns]
             if kind == "binary":
@@ -292,6 +291,27 @@ class Transfer:
                 turns = np.round((values.mean(2, keepdims=True) - (low + high) / 2) / (2 * np.pi))
                 actions[..., columns] = values - 2 * np.pi * turns
         return actions
+
+    def _back_reference(self, chunks: np.ndarray, choices: np.ndarray, observations: np.ndarray) -> np.ndarray:
+        """Encoded actions where they are needed, one choice after the other."""
+        size, n_samples, _ = chunks.shape
+        encoded = chunks.reshape(size, n_samples * self.spec.n_action_steps, self.encoding.width).copy()
+        for choice in choices if size == 1 else np.unique(choices, axis=0):
+            chosen = slice(None) if size == 1 else (choices == choice).all((1, 2))
+            offset, scale = self.normalization(choice)
+            encoded[chosen] = encoded[chosen] / scale + offset
+            if not self.is_world(choice):
+                encoded[chosen] = self.out_of(encoded[chosen], self.spec.body_poses(observations[chosen]), choice)
+        return encoded
+
+    def _back_compiled(self, chunks: np.ndarray, choices: np.ndarray, observations: np.ndarray) -> np.ndarray:
+        """The same in one compiled pass."""
+        from closedform.kernels.transfer import transfer_back
+
+        encoded, moved = np.array(chunks, order="C"), any(frame.body >= 0 for frame in self.frames)
+        poses = self.spec.body_poses(observations) if moved or (choices[..., 1] >= 0).any() else NO_POSES
+        transfer_back(encoded, choices, poses, self.record)
+        return encoded
 
 
 def majority(held: np.ndarray) -> int:
