@@ -190,7 +190,7 @@ def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) ->
     if plain == [neural.observation_layout, neural.action_layout]:  # a network that takes numbers as they are
         demos = Demos(demos.episodes, plain[0], plain[1], demos.rate)
     for what in ("observation_layout", "action_layout"):
-        check_layouts(getattr(neural, what), getattr(demos, what), "the demonstrations", what)
+        _check_layouts(getattr(neural, what), getattr(demos, what), "the demonstrations", what)
     config = neural.config
     fitted = {
         "n_obs_steps": config.n_obs_steps,
@@ -214,7 +214,7 @@ def nearest_rows(policy: ClosedFormPolicy, windows: np.ndarray) -> tuple[np.ndar
 def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None:
     """Refuses demonstrations that do not fit a neural policy, and says in what."""
     for what in ("observation_layout", "action_layout"):
-        check_layouts(getattr(neural, what), getattr(policy, what), name, what)
+        _check_layouts(getattr(neural, what), getattr(policy, what), name, what)
     for what, theirs in (("n_obs_steps", neural.config.n_obs_steps), ("n_action_steps", neural.config.n_future)):
         ours = getattr(policy.config, what)
         if theirs != ours:
@@ -224,7 +224,7 @@ def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None
         raise ConfigError(f"frames: expected 'world' in {name}, as the neural policy acts, found {found!r}")
 
 
-def check_layouts(expected: Layout, found: Layout, name: str, what: str) -> None:
+def _check_layouts(expected: Layout, found: Layout, name: str, what: str) -> None:
     """Says how two layouts differ."""
     if expected != found:
         words = [

@@ -15,7 +15,7 @@ ATTEMPTS = 20  # at reaching far enough, after which all neighbors are looked at
 
 
 @jit()
-def nearest_distance(squared, precision):
+def _nearest_distance(squared, precision):
     """The distance to the nearest neighbor; infinite if any of them or its weight cannot be told."""
     nearest = np.inf
     for i in range(squared.size):
@@ -115,7 +115,7 @@ def plan_batch(rows, metric, terms, transfers, sampling, draws, queries, k, foun
             metric_distances(rows.columns, queries[b], neighbors, metric, squared)
         else:
             neighbors, squared = retrieve(rows.columns, rows.n_rows, queries[b], k, metric)
-        planned.distances[b] = nearest_distance(squared, metric.precision)
+        planned.distances[b] = _nearest_distance(squared, metric.precision)
         if not planned.distances[b] < np.inf:  # also if it is not a number
             planned.distances[b] = np.nan
             continue

@@ -94,7 +94,7 @@ def squared_distances(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tens
     return (whitened * whitened).sum(1)
 
 
-def goal_penalty(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tensor:
+def _goal_penalty(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tensor:
     """`Goal.penalty` but for a constant. (B, D_z), (B, k) -> (B, k)."""
     goal = store.goal
     needed = goal.middle - queries[:, goal.columns]
@@ -236,7 +236,7 @@ def _pick(poses: Tensor, body: Tensor) -> Tensor:
 def log_weights_of(store: DeviceStore, queries: Tensor, rows: Tensor, squared: Tensor) -> Tensor:
     """The observation kernel's log weights, the largest being 0. -> (B, k)."""
     if len(store.goal_still):
-        squared = squared + store.goal.weight * goal_penalty(store, queries, rows)
+        squared = squared + store.goal.weight * _goal_penalty(store, queries, rows)
     if store.terms:
         features = store.features[rows][..., : store.width] + store.center
         candidates = Candidates(queries[:, : store.width] + store.center, rows, features, store.rows.episodes[rows])

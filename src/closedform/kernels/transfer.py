@@ -10,7 +10,7 @@ from closedform.kernels.jit import jit
 
 
 @jit()
-def axes_of(pose, turns, rotation):
+def _axes_of(pose, turns, rotation):
     """Writes the rotation (d, d) of a pose: planar if it has four numbers, spatial if nine."""
     d = rotation.shape[0]
     for a in range(d):
@@ -40,7 +40,7 @@ def axes_of(pose, turns, rotation):
 
 
 @jit()
-def grasp_of(hand, held, turn):
+def _grasp_of(hand, held, turn):
     """The offset (3,) and rotation (3, 3) of a grasped object as the hand's commanded axes see it.
 
     Args:
@@ -48,8 +48,8 @@ def grasp_of(hand, held, turn):
         turn: (3, 3), commanded axes as the observed axes see them.
     """
     observed, body, axes = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 3))
-    axes_of(hand, True, observed)
-    axes_of(held, True, body)
+    _axes_of(hand, True, observed)
+    _axes_of(held, True, body)
     grasp, offset = np.zeros((3, 3)), np.zeros(3)
     for a in range(3):
         for b in range(3):
@@ -76,12 +76,12 @@ def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, tur
         turn: (3, 3), commanded axes as the observed axes see them.
     """
     target, pose = np.empty((3, 3)), np.empty(9)
-    offset, grasp = grasp_of(hand, held, turn)
+    offset, grasp = _grasp_of(hand, held, turn)
     for t in range(n_action_steps):
         first, second = t * width + position, t * width + turned
         for a in range(6):
             pose[3 + a] = chunk[second + a]
-        axes_of(pose, True, target)
+        _axes_of(pose, True, target)
         for a in range(3):
             for c in range(3):
                 chunk[first + a] += target[a, c] * offset[c]
@@ -93,15 +93,15 @@ def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, tur
 
 
 @jit()
-def off_grasped(chunk, n_action_steps, width, position, turned, hand, held, turn):
+def _off_grasped(chunk, n_action_steps, width, position, turned, hand, held, turn):
     """The inverse of `onto_grasped`: targets of the grasped object become those of the hand."""
     target, commanded, pose = np.empty((3, 3)), np.empty((3, 3)), np.empty(9)
-    offset, grasp = grasp_of(hand, held, turn)
+    offset, grasp = _grasp_of(hand, held, turn)
     for t in range(n_action_steps):
         first, second = t * width + position, t * width + turned
         for a in range(6):
             pose[3 + a] = chunk[second + a]
-        axes_of(pose, True, target)
+        _axes_of(pose, True, target)
         for a in range(3):
             for b in range(3):
                 commanded[a, b] = 0.0
@@ -138,7 +138,7 @@ def transfer_back(chunks, choices, poses, transfers):
                         chunk[t * width + c] = chunk[t * width + c] / scale[f, c] + offset[f, c]
                 if turning and size == d and frames[f, 0] >= 0:
                     pose = poses[b, frames[f, 0]]
-                    axes_of(pose, frames[f, 1], rotation)
+                    _axes_of(pose, frames[f, 1], rotation)
                     for t in range(n_action_steps):
                         at = t * width + first
                         for a in range(d):
@@ -152,7 +152,7 @@ def transfer_back(chunks, choices, poses, transfers):
                 if held >= 0:
                     body, position, turned = hands[hand]
                     turn = transfers.turns[hand]
-                    off_grasped(chunk, n_action_steps, width, position, turned, poses[b, body], poses[b, held], turn)
+                    _off_grasped(chunk, n_action_steps, width, position, turned, poses[b, body], poses[b, held], turn)
 
 
 @jit()
@@ -192,7 +192,7 @@ def transfer_chunk(rows, row, transfers, choice, rotation, chunk):
         if turning and size == d and frames[f, 0] >= 0:
             pose = poses[frames[f, 0]]
             if turned_to != f:
-                axes_of(pose, frames[f, 1], rotation)
+                _axes_of(pose, frames[f, 1], rotation)
                 turned_to = f
             for t in range(n_action_steps):
                 at = t * width + first
@@ -241,7 +241,7 @@ def find_voters(rows, squared, row_episodes, voters):
 
 
 @jit()
-def find_grasped(rows, voters, count, held, hand):
+def _find_grasped(rows, voters, count, held, hand):
     """The body that more than half of the voters have grasped with a hand; -1 if there is none."""
     for v in range(count):
         body, votes = held[rows[voters[v]], hand], 0
@@ -296,7 +296,7 @@ def choose_transfer(rows, neighbors, squared, transfers, rotation, choice):
         total += weights[v]
     chunks = np.empty((count, n_action_steps * width))
     for h in range(n_hands):
-        choice[h, 1] = find_grasped(neighbors, voters, count, rows.held, h)
+        choice[h, 1] = _find_grasped(neighbors, voters, count, rows.held, h)
         best, least = choice[h, 0], np.inf
         for f in range(n_frames):
             if frames[f, 0] >= 0 and frames[f, 0] == choice[h, 1]:

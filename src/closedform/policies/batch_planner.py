@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from closedform.policies.closed_form import ClosedFormPolicy
 
-DISTANCES_AT_ONCE = 2**29  # numbers in the largest matrix, 2 GiB
-SAMPLES_AT_ONCE, LOGITS_AT_ONCE = 2**16, 2**27
+_DISTANCES_AT_ONCE = 2**29  # numbers in the largest matrix, 2 GiB
+_SAMPLES_AT_ONCE, LOGITS_AT_ONCE = 2**16, 2**27
 N_KEPT = 64 + 1024 + 1  # neighbors that the fused kernel sees, and one to bound the rest
-SECOND_AT_ONCE, SECOND_SEES = (64, 1024), 64 + 2048  # samples that get a second try, and neighbors that it sees
-REDONE_AT_ONCE = 32  # samples that all neighbors are weighed for
-N_GRAPHS = 12  # of shapes of batches
+_SECOND_AT_ONCE, _SECOND_SEES = (64, 1024), 64 + 2048  # samples that get a second try, and neighbors that it sees
+_REDONE_AT_ONCE = 32  # samples that all neighbors are weighed for
+_N_GRAPHS = 12  # of shapes of batches
 
 
 class BatchPlanner:
@@ -83,7 +83,7 @@ class BatchPlanner:
         DemonstrationPolicy.check_size(self.policy, self.model, len(windows), int(n_samples))  # it draws in parts
         queries = self.queries(windows)
         rng = torch.Generator(self.device).manual_seed(int(generator(seed).integers(2**63)))
-        at_once = min(DISTANCES_AT_ONCE // len(self.model), SAMPLES_AT_ONCE // int(n_samples))
+        at_once = min(_DISTANCES_AT_ONCE // len(self.model), _SAMPLES_AT_ONCE // int(n_samples))
         if self.device.type != "cuda":
             at_once = min(at_once, self._unfused_at_once(int(n_samples)))
         parts = [self.chunks(some, int(n_samples), rng) for some in queries.split(max(1, at_once))]
@@ -113,11 +113,11 @@ class BatchPlanner:
             return self._unfused(queries, numbers)
         near, chunks, left_over = self._replay(self._fused, queries, numbers)
         samples = left_over.nonzero()
-        if len(samples) and self._k <= SECOND_SEES:  # neighbors that weigh little at first matter in the end
-            at_once = SECOND_AT_ONCE[len(samples) > SECOND_AT_ONCE[0]]
+        if len(samples) and self._k <= _SECOND_SEES:  # neighbors that weigh little at first matter in the end
+            at_once = _SECOND_AT_ONCE[len(samples) > _SECOND_AT_ONCE[0]]
             samples = self._redo(self._fused_in_order, samples, at_once, queries, numbers, near, chunks)
         if len(samples):  # more neighbors matter than the fused kernel can hold
-            at_once = min(REDONE_AT_ONCE, self._unfused_at_once(1))
+            at_once = min(_REDONE_AT_ONCE, self._unfused_at_once(1))
             self._redo(self._unfused, samples, at_once, queries, numbers, near, chunks)
         return near, chunks
 
@@ -269,7 +269,7 @@ class BatchPlanner:
             graph = self._graphs.pop(key, None)
             graph = graph or _capture(plan, queries.clone(), numbers.clone(), attempts.clone())
             self._graphs[key] = graph  # the last used is the last
-            if len(self._graphs) > N_GRAPHS:
+            if len(self._graphs) > _N_GRAPHS:
                 del self._graphs[next(iter(self._graphs))]
             return graph(queries, numbers, attempts)
 

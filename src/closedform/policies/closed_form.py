@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from closedform.policies.batch_planner import BatchPlanner
 
 HEADROOM = 1e-4  # share of pruning_error that may be dropped at one step; the rest is room for steps that amplify it
-BATCH_PER_THREAD = 8  # plans below which another thread costs more than it gives
-NONE_FOUND = np.empty((0, 0), np.int64)
+_BATCH_PER_THREAD = 8  # plans below which another thread costs more than it gives
+_NONE_FOUND = np.empty((0, 0), np.int64)
 
 
 class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
@@ -215,16 +215,16 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 made.rows[b, : len(rows)] = rows
 
         everything = None if model.kernel.unhooked else model.rows_record
-        n_threads = len(queries) // BATCH_PER_THREAD
+        n_threads = len(queries) // _BATCH_PER_THREAD
         n_threads = min(n_cores(), n_threads) if n_threads > 1 else 1
         jobs: list[Callable[[], None]]
         if everything is None:
             jobs = [partial(run_found, b) for b in range(len(queries))]
         elif n_threads < 2:
-            jobs = [partial(run, slice(None), everything, NONE_FOUND, penalty)]
+            jobs = [partial(run, slice(None), everything, _NONE_FOUND, penalty)]
         else:
             bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
-            jobs = [partial(run, slice(a, b), everything, NONE_FOUND, penalty) for a, b in pairwise(bounds)]
+            jobs = [partial(run, slice(a, b), everything, _NONE_FOUND, penalty) for a, b in pairwise(bounds)]
         if n_threads > 1 and plan_batch.overloads:  # compiling in several threads at once would only take longer
             with ThreadPoolExecutor(n_threads) as pool:
                 list(pool.map(lambda job: job(), jobs))

@@ -42,7 +42,7 @@ from closedform.retrieval.term import Term
 from closedform.retrieval.transfer import TransferSpec
 from closedform.retrieval.window_spec import WindowSpec
 
-DEFAULT_NEIGHBORS = 2000
+_DEFAULT_NEIGHBORS = 2000
 NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
@@ -143,7 +143,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
                 terms=(*goal, *terms),
             ),
             TransferSpec(observation_layout, action_layout, config.frames, n_action_steps),
-            SearchSpec(config.index, config.recall, config.n_neighbors or DEFAULT_NEIGHBORS),
+            SearchSpec(config.index, config.recall, config.n_neighbors or _DEFAULT_NEIGHBORS),
         )
         self._lock = threading.Lock()
         self._deadline = Deadline(getattr(config, "deadline", None))
@@ -361,7 +361,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def n_neighbors(self, model: Model) -> int:
         """k, of a model that may have fewer windows than were asked for."""
-        return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(model))
+        return min(self.config.n_neighbors or _DEFAULT_NEIGHBORS, len(model))
 
     def to_robot(self, model: Model, windows: np.ndarray, made: Generated) -> np.ndarray:
         """Brings normalized chunks into the robot's units. -> (B, n, N_a, D_a)."""

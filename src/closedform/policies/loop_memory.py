@@ -7,8 +7,8 @@ import numpy as np
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
-HALF_LIFE = 20  # plans after which half of what is remembered has faded
-FORGOTTEN = 1e-6  # what is left of it after 400 plans
+_HALF_LIFE = 20  # plans after which half of what is remembered has faded
+_FORGOTTEN = 1e-6  # what is left of it after 400 plans
 
 
 class LoopMemory:
@@ -59,10 +59,10 @@ class LoopMemory:
         share = (1 - np.abs(offsets) / (self._spread + 1)) * weights[:, None]
         inside = (around >= (last - store.counts[episodes])[:, None]) & (around < last[:, None])
         rows = np.concatenate([self._rows, around[inside]])
-        used = np.concatenate([self._used * 0.5 ** (1 / HALF_LIFE), share[inside]])
+        used = np.concatenate([self._used * 0.5 ** (1 / _HALF_LIFE), share[inside]])
         self._rows, where = np.unique(rows, return_inverse=True)
         self._used = np.bincount(where, used, len(self._rows))
-        kept = self._used > FORGOTTEN
+        kept = self._used > _FORGOTTEN
         self._rows, self._used = self._rows[kept], self._used[kept]
 
     def _follow(self, store: Store) -> None:

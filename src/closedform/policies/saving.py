@@ -52,9 +52,11 @@ READERS = {  # of the other formats, by the functions that read them: they need 
     LEROBOT: "closedform.neural.lerobot:read_lerobot",
     EDITED: "closedform.editing.edited_policy:read_edited",
 }
-MAX_ENTRIES = 3000  # of a layout
+_MAX_ENTRIES = 3000  # of a layout
 CHECKED = "every byte is as it was saved"
-CHECKED_NUMBERS = "all numbers are as they were saved; its parameters were saved by an older version without a checksum"
+_CHECKED_NUMBERS = (
+    "all numbers are as they were saved; its parameters were saved by an older version without a checksum"
+)
 POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {
     policy.__name__: policy for policy in (ClosedFormPolicy, NearestNeighborPolicy, KernelRegressionPolicy)
 }
@@ -210,8 +212,8 @@ def _list(names: Any) -> str:
 
 def read_layout(entries: Any) -> Layout:
     """The layout that config.json has; anything else raises `ConfigError`, `TypeError` or `ValueError`."""
-    if not isinstance(entries, list) or len(entries) > MAX_ENTRIES:
-        raise TypeError(f"a layout that is not a list of at most {MAX_ENTRIES} entries")
+    if not isinstance(entries, list) or len(entries) > _MAX_ENTRIES:
+        raise TypeError(f"a layout that is not a list of at most {_MAX_ENTRIES} entries")
     layout = Layout.from_json(entries)
     if layout.width >= 2**31:
         raise ValueError("a layout of more than 2^31 numbers")
@@ -234,13 +236,13 @@ def _verify(snapshot: Snapshot) -> str:
     if content["format"] in (NEURAL, EDITED):  # whatever loads was compared
         said = {name: _verify(part) for name, part in snapshot.parts.items()}
         sealed = SEAL in content and all(text == CHECKED for text in said.values())
-        return CHECKED if sealed else CHECKED_NUMBERS
+        return CHECKED if sealed else _CHECKED_NUMBERS
     arrays = _read_arrays(snapshot)
     _check_sum(snapshot.folder, arrays, content)
     check_seal(snapshot, content)
     facts = content.get("index")
     if not isinstance(facts, dict):
-        return CHECKED if SEAL in content else CHECKED_NUMBERS
+        return CHECKED if SEAL in content else _CHECKED_NUMBERS
     saved = SavedIndex.parse(snapshot, facts)
     saved.check_whole(snapshot, arrays)
     if not saved.has_checksums:

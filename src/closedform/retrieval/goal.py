@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from closedform.retrieval.observation_kernel import ObservationKernel
     from closedform.retrieval.store import Store
 
-LEAST_SPREAD = 1e-3  # of ends, in features: what the same end every time is taken for
-CONSISTENT = 1.4826  # times the median absolute deviation is a normal distribution's standard deviation
+_LEAST_SPREAD = 1e-3  # of ends, in features: what the same end every time is taken for
+_CONSISTENT = 1.4826  # times the median absolute deviation is a normal distribution's standard deviation
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Goal(Term):
         ends = np.zeros((len(ended), len(columns)))
         ends[ended] = found
         middle = np.median(found, axis=0)
-        spread = np.square(CONSISTENT * np.median(np.abs(found - middle), axis=0))
+        spread = np.square(_CONSISTENT * np.median(np.abs(found - middle), axis=0))
         pooled = np.concatenate([np.full(len(b), spread[np.isin(columns, before + b)].mean()) for b in blocks])
         return replace(
             self,
             columns=columns,
             ends=ends,
             middle=middle,
-            scale=1 / np.sqrt(pooled + LEAST_SPREAD**2),
+            scale=1 / np.sqrt(pooled + _LEAST_SPREAD**2),
             tolerance=len(columns) / len(found),
         )
 

@@ -10,8 +10,8 @@ from closedform.demos.encoding import Encoding, rotation_matrix
 from closedform.demos.layout import ROTATIONS, SPATIAL_ROTATIONS
 from closedform.retrieval.frame import BodyPoses
 
-CARRIED = 0.1  # of the spread of a hand's path, by which a body must have moved to be called held
-TOGETHER = 0.15  # of that motion, by which it may have moved as the hand sees it
+_CARRIED = 0.1  # of the spread of a hand's path, by which a body must have moved to be called held
+_TOGETHER = 0.15  # of that motion, by which it may have moved as the hand sees it
 APART = 0.02  # of the spread, by which it moves in a step as the hand sees it when it is let go
 
 
@@ -113,7 +113,7 @@ def held_bodies(hand: Hand, poses: np.ndarray, others: list[int], n_back: int) -
         place, axes = poses[:, body, :3], rotation_matrix(poses[:, body, 3:])
         seen = np.einsum("tji,tj->ti", axes, path - place)  # the hand as the body sees it
         moved = np.linalg.norm(place - place[before], axis=1)
-        together = (moved > CARRIED * spread) & (np.linalg.norm(seen - seen[before], axis=1) < TOGETHER * moved)
+        together = (moved > _CARRIED * spread) & (np.linalg.norm(seen - seen[before], axis=1) < _TOGETHER * moved)
         apart = np.linalg.norm(np.diff(seen, axis=0, prepend=seen[:1]), axis=1) > APART * spread
         last_together = np.maximum.accumulate(np.where(together, steps, -1))
         last_apart = np.maximum.accumulate(np.where(apart, steps, -1))

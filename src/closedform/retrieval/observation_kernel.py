@@ -21,7 +21,7 @@ from closedform.retrieval.term import Term
 if TYPE_CHECKING:
     from closedform.retrieval.store import Store
 
-EPISODES_PER_NEIGHBORHOOD = 4  # of which one tells something about the shape of any one neighborhood
+_EPISODES_PER_NEIGHBORHOOD = 4  # of which one tells something about the shape of any one neighborhood
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class ObservationKernel:
         """
         shrinkage, width = self.spec.shrinkage, len(self.scale)
         if shrinkage is None:
-            shrinkage = width / (width + len(store.episodes) / EPISODES_PER_NEIGHBORHOOD)
+            shrinkage = width / (width + len(store.episodes) / _EPISODES_PER_NEIGHBORHOOD)
         kernel = replace(self, shrinkage=shrinkage, factor=np.empty((0, 0)), terms=())
         if self.spec.metric == "euclidean":
             kernel = replace(kernel, factor=np.eye(width))

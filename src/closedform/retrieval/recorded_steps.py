@@ -27,9 +27,9 @@ from closedform.retrieval.transfer import Transfer
 from closedform.retrieval.windows import Computed, Recorded, Windows
 from closedform.snapshot import Snapshot
 
-EPISODES_AT_ONCE = 1000  # whose windows are looked at together
-N_JUDGES = 500  # episodes that say which entries of an observation matter
-N_GLOBAL = 100_000  # windows that tell the covariance of all
+_EPISODES_AT_ONCE = 1000  # whose windows are looked at together
+_N_JUDGES = 500  # episodes that say which entries of an observation matter
+_N_GLOBAL = 100_000  # windows that tell the covariance of all
 
 Progress = Callable[[str, float], object]
 
@@ -64,9 +64,9 @@ class RecordedSteps:
             sizes = spec.windows.n_obs_steps, spec.windows.n_action_steps
             raise too_short([len(episode) for episode in episodes], *sizes)
         views, ends, summary = windows.episode_views(), np.cumsum(windows.counts), None
-        for first in range(0, len(views), EPISODES_AT_ONCE):
+        for first in range(0, len(views), _EPISODES_AT_ONCE):
             progress("reading", first / len(views))
-            some = views[first : first + EPISODES_AT_ONCE]
+            some = views[first : first + _EPISODES_AT_ONCE]
             rows = np.arange(ends[first] - windows.counts[first], ends[first + len(some) - 1])
             lifted = windows.lifted(rows) if len(rows) else windows.lifted(np.zeros(1, np.int64))[:0]
             part = Summary.of(spec, some, lifted)
@@ -240,7 +240,7 @@ def _store(
 
 def _weighed(spec: ModelSpec, store: Store, windows: Windows, kernel: ObservationKernel) -> ObservationKernel:
     """The kernel with the relevances that the first episodes call for."""
-    n = min(n_judging(len(store.episodes)), N_JUDGES)
+    n = min(n_judging(len(store.episodes)), _N_JUDGES)
     if not store.counts[:n].sum():
         return kernel
     judges = Store.of(spec.windows, store.episodes[:n], store.episode_ids[:n], rows_of(spec, store.episodes[:n]))
@@ -254,7 +254,7 @@ def _features(windows: Windows, kernel: ObservationKernel) -> Computed:
 
 def _sample(features: Computed) -> np.ndarray:
     """Features that tell the covariance of all."""
-    return features[np.unique(np.linspace(0, len(features) - 1, N_GLOBAL).astype(np.int64))]
+    return features[np.unique(np.linspace(0, len(features) - 1, _N_GLOBAL).astype(np.int64))]
 
 
 class _Features:

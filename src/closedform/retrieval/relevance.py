@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from closedform.retrieval.spec import ModelSpec
     from closedform.retrieval.store import Store
 
-N_QUERIES, N_NEIGHBORS, N_POOL = 300, 100, 10_000
-QUERIES_AT_ONCE = 25  # so that other threads can run in between
+N_QUERIES, N_NEIGHBORS, _N_POOL = 300, 100, 10_000
+_QUERIES_AT_ONCE = 25  # so that other threads can run in between
 N_VOTERS, N_STEPS = 10, 4  # neighbors that choose a frame, and actions of a chunk that are compared
-RANK = 3  # the neighbor whose distance is the bandwidth
-FEWEST_EPISODES, FEWEST_WINDOWS = 8, 100
-SURE = 2.0  # standard errors
-HALVINGS = 6  # what counts 2^-6 times as much counts nothing
+_RANK = 3  # the neighbor whose distance is the bandwidth
+_FEWEST_EPISODES, _FEWEST_WINDOWS = 8, 100
+_SURE = 2.0  # standard errors
+_HALVINGS = 6  # what counts 2^-6 times as much counts nothing
 
 
 def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.ndarray:
@@ -40,18 +40,18 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
     """
     weights = np.ones(features.shape[1])
     columns = _entry_columns(spec)
-    if not columns or np.count_nonzero(store.counts) < FEWEST_EPISODES or len(store) < FEWEST_WINDOWS:
+    if not columns or np.count_nonzero(store.counts) < _FEWEST_EPISODES or len(store) < _FEWEST_WINDOWS:
         return weights
-    pool = np.unique(np.linspace(0, len(store) - 1, min(N_POOL, len(store))).astype(int))
+    pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(N_QUERIES, len(pool))).astype(int))
     features, episodes = gathered(features, pool), store.row_episodes[pool]
     others = len(pool) - np.bincount(episodes)[episodes[queries]]
     k = min(N_NEIGHBORS, int(others.min()))
-    if k <= RANK:
+    if k <= _RANK:
         return weights
     norms, transfer = np.sum(features * features, axis=1), Transfer.of(spec.transfer, store)
     found = []
-    for some in paced(np.split(queries, np.arange(QUERIES_AT_ONCE, len(queries), QUERIES_AT_ONCE))):
+    for some in paced(np.split(queries, np.arange(_QUERIES_AT_ONCE, len(queries), _QUERIES_AT_ONCE))):
         near = _neighbors(features, norms, episodes, some, k)
         breathe()
         difference = np.square(features[near] - features[some][:, None])
@@ -59,8 +59,8 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
         found.append((parts, *_targets(store, transfer, pool[near], pool[some])))
     parts, chunks, own = (np.concatenate(pieces) for pieces in paced(zip(*found, strict=True)))
     halved = np.zeros(len(columns), int)
-    for _ in paced(range(HALVINGS)):
-        worse = _slopes(parts * 0.25**halved, chunks, own, episodes[queries]) > SURE
+    for _ in paced(range(_HALVINGS)):
+        worse = _slopes(parts * 0.25**halved, chunks, own, episodes[queries]) > _SURE
         if not worse.any():
             break
         halved += worse
@@ -71,10 +71,10 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
 
 def n_judging(n_episodes: int) -> int:
     """How many of so many episodes judge: a number that seldom changes as episodes come and go."""
-    n = FEWEST_EPISODES
+    n = _FEWEST_EPISODES
     while n + n // 4 <= n_episodes:
         n += n // 4
-    return n if n_episodes >= FEWEST_EPISODES else 0
+    return n if n_episodes >= _FEWEST_EPISODES else 0
 
 
 def _entry_columns(spec: ModelSpec) -> list[np.ndarray]:
@@ -97,7 +97,7 @@ def _slopes(parts: np.ndarray, chunks: np.ndarray, own: np.ndarray, episodes: np
     """
     squared = parts.sum(-1)
     breathe()
-    h2 = np.maximum(np.partition(squared, RANK, axis=1)[:, RANK, None], 1e-300)
+    h2 = np.maximum(np.partition(squared, _RANK, axis=1)[:, _RANK, None], 1e-300)
     breathe()
     share = np.exp(-0.5 * (squared - squared.min(1, keepdims=True)) / h2)
     share /= share.sum(1, keepdims=True)

@@ -17,8 +17,8 @@ from closedform.retrieval.summary import Summary
 from closedform.snapshot import Snapshot
 
 SCALING = ("feature_offset", "feature_scale", "entry_weights")
-REPLACED = "expected the policy that was opened or saved, found another; it was replaced or damaged"
-MISMATCH = "expected what was saved, found a checksum mismatch; the files were damaged"
+_REPLACED = "expected the policy that was opened or saved, found another; it was replaced or damaged"
+_MISMATCH = "expected what was saved, found a checksum mismatch; the files were damaged"
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class SavedIndex:
     def check_steps(self, snapshot: Snapshot, steps: dict[str, np.ndarray], *, whole: bool) -> None:
         """Refuses other demonstrations than those that were saved; `whole` looks at every number."""
         if set(steps) != {"observations", "actions", "lengths", "episode_ids"}:
-            raise LoadError(f"{snapshot.folder}: {REPLACED}")
+            raise LoadError(f"{snapshot.folder}: {_REPLACED}")
         episodes = crc32([steps["lengths"], steps["episode_ids"]])
         names = ("observations", "actions", "lengths", "episode_ids")
         if self.episodes_crc32 not in (None, episodes):
-            raise LoadError(f"{snapshot.folder}: {REPLACED}")
+            raise LoadError(f"{snapshot.folder}: {_REPLACED}")
         if whole and crc32(steps[name] for name in names) != self.identity:
-            raise LoadError(f"{snapshot.folder}: {MISMATCH}")
+            raise LoadError(f"{snapshot.folder}: {_MISMATCH}")
 
     def check_whole(self, snapshot: Snapshot, steps: dict[str, np.ndarray]) -> None:
         """Compares every byte of all files with their checksums."""
@@ -92,13 +92,13 @@ class SavedIndex:
                 raise LoadError(f"{snapshot.folder}: expected {name} beside config.json, found none; build it again")
         data = [np.memmap(snapshot.files[name], np.uint8, "r") for name in self.FILES[1:]]
         if self.summary_crc32 not in (None, crc32([data[0]])):
-            raise LoadError(f"{snapshot.folder / self.FILES[1]}: {MISMATCH}")
+            raise LoadError(f"{snapshot.folder / self.FILES[1]}: {_MISMATCH}")
         try:
             found = IndexSeal.of(data[1], IndexFile.parse(data[1]).head)
         except ValueError as error:
-            raise LoadError(f"{snapshot.folder / self.FILES[2]}: {MISMATCH}: {error}") from error
+            raise LoadError(f"{snapshot.folder / self.FILES[2]}: {_MISMATCH}: {error}") from error
         if self.seal is not None and not found.agrees(self.seal):
-            raise LoadError(f"{snapshot.folder / self.FILES[2]}: {MISMATCH}")
+            raise LoadError(f"{snapshot.folder / self.FILES[2]}: {_MISMATCH}")
 
     def read_arrays(self, snapshot: Snapshot) -> dict[str, np.ndarray]:
         """The arrays of the summary, if it is the one that was saved with these demonstrations."""
@@ -109,9 +109,9 @@ class SavedIndex:
         except (KeyError, ValueError) as error:
             raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
         if identity != self.identity:
-            raise LoadError(f"{snapshot.folder}: {REPLACED}")
+            raise LoadError(f"{snapshot.folder}: {_REPLACED}")
         if self.summary_crc32 not in (None, crc32([np.memmap(snapshot.files[path.name], np.uint8, "r")])):
-            raise LoadError(f"{path}: {MISMATCH}")
+            raise LoadError(f"{path}: {_MISMATCH}")
         return arrays
 
     def read_summary(

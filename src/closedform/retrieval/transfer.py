@@ -21,8 +21,10 @@ from closedform.retrieval.scaling import ActionScaling, action_scaling
 if TYPE_CHECKING:
     from closedform.retrieval.store import Store
 
-NO_POSES = np.empty((1, 0, 0))
-UNDECIDED = 1e-5  # of the step between two values, by which rounding must not decide; in the middle it is the lower one
+_NO_POSES = np.empty((1, 0, 0))
+_UNDECIDED = (
+    1e-5  # of the step between two values, by which rounding must not decide; in the middle it is the lower one
+)
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ class Transfer:
         voting = voters(squared, store.row_episodes[rows])
         choice = self.world.copy()
         for h, hand in enumerate(self.hands):
-            choice[h, 1] = majority(store.held[rows[voting]][:, h])
+            choice[h, 1] = _majority(store.held[rows[voting]][:, h])
             least = np.inf
             for f, frame in enumerate(self.frames):
                 if frame.body >= 0 and frame.body == choice[h, 1]:
@@ -285,7 +287,7 @@ class Transfer:
         for kind, columns, low, high in self.bounded:
             values = actions[..., columns]
             if kind == "binary":
-                actions[..., columns] = np.where(values * 2 > low + high + UNDECIDED * (high - low), high, low)
+                actions[..., columns] = np.where(values * 2 > low + high + _UNDECIDED * (high - low), high, low)
             else:  # an angle, without jumps and on the turn that was demonstrated
                 values = np.unwrap(values, axis=2)
                 turns = np.round((values.mean(2, keepdims=True) - (low + high) / 2) / (2 * np.pi))
@@ -309,12 +311,12 @@ class Transfer:
         from closedform.kernels.transfer import transfer_back
 
         encoded, moved = np.array(chunks, order="C"), any(frame.body >= 0 for frame in self.frames)
-        poses = self.spec.body_poses(observations) if moved or (choices[..., 1] >= 0).any() else NO_POSES
+        poses = self.spec.body_poses(observations) if moved or (choices[..., 1] >= 0).any() else _NO_POSES
         transfer_back(encoded, choices, poses, self.record)
         return encoded
 
 
-def majority(held: np.ndarray) -> int:
+def _majority(held: np.ndarray) -> int:
     """The body that more than half of some demonstrations have grasped; -1 if there is none."""
     bodies, counts = np.unique(held, return_counts=True)
     return int(bodies[np.argmax(counts)]) if 2 * counts.max() > len(held) else -1
