@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from closedform.demos.encoding import Block
@@ -208,24 +207,6 @@ def lead(
     distances = torch.cdist(sample[:, None] + perturbations, gain * chunks)
     logits = log_weights[:, None] - distances * distances / (2 * sigma * sigma)
     return (logits - logits.amax(2, keepdim=True)).amax(1)
-
-
-def diffuse_all(
-    chunks: Tensor, log_weights: Tensor, perturbations: Tensor, noise: Tensor, fresh: Tensor | None, steps: np.ndarray
-) -> Tensor:
-    """All diffusion steps with all neighbors, one matrix product after another.
-
-    (B, k, D), (B, k), (B, M, D), (B, n, D), (S, B, n, D) or None, (S, 5) -> (B, n, D)
-    """
-    sample = noise
-    shifts = perturbations @ chunks.mT
-    for s, (gain, sigma, keep, jump, spread) in enumerate(steps.tolist()):
-        distances = torch.cdist(sample, gain * chunks, compute_mode="donot_use_mm_for_euclid_dist") ** 2
-        logits = (log_weights[:, None] - distances / (2 * sigma**2))[:, :, None] + gain / sigma**2 * shifts[:, None]
-        sample = keep * sample + jump * (torch.softmax(logits, -1).mean(2) @ chunks)
-        if fresh is not None:
-            sample = sample + spread * fresh[s]
-    return sample
 
 
 def _pick(poses: Tensor, body: Tensor) -> Tensor:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.mixture import ROUNDING
+from closedform.diffusion.sampler import SAMPLERS
 from closedform.errors import ConfigError, MissingExtraError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.device_store import on_device, padded
@@ -234,11 +236,12 @@ class BatchPlanner:
         return near.chunks.reshape(-1)[near.offsets[..., None] + torch.arange(size, device=self.device)]
 
     def _diffuse_all(self, near: Neighbors, numbers: Numbers) -> torch.Tensor:
-        from closedform.kernels.torch_plan import diffuse_all
-
-        chunks = self.gathered(near, numbers.noise.shape[2])
-        drawn = numbers.perturbations, numbers.noise, numbers.fresh
-        return diffuse_all(chunks, near.log_weights, *drawn, self.policy.steps)
+        """The reference's own denoiser and sampler, on tensors."""
+        config, chunks = self.policy.config, self.gathered(near, numbers.noise.shape[2])
+        process, sampler = config.make_process(), SAMPLERS[config.sampler]
+        denoiser = ClosedForm(process, chunks, near.log_weights, numbers.perturbations)
+        extra = {} if numbers.fresh is None else {"rng": _Drawn(numbers.fresh)}
+        return sampler(denoiser, process, numbers.noise, n_steps=config.n_diffusion_steps, **extra)
 
     def _diffuse_fused(
         self, near: Neighbors, numbers: Numbers, tiles: tuple[tuple[int, int, bool], ...] | None = None
@@ -297,6 +300,17 @@ def _capture(
         return planned
 
     return replay
+
+
+class _Drawn:
+    """Fresh noise (S, B, n, D) that was drawn before, as a sampler asks for it."""
+
+    def __init__(self, fresh: torch.Tensor):
+        self._left = iter(fresh)
+
+    def standard_normal(self, size: Any) -> torch.Tensor:
+        """That of the next step."""
+        return next(self._left)
 
 
 @dataclass(frozen=True)
