@@ -1,0 +1,241 @@
+"""Commands: which observed numbers follow which numbers of the action, found by regression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from closedform.demos.inference.sample import Sample
+
+LAGS = 9  # steps of delay that are tried
+WINDOW = 5  # steps over which displacements are added up, so that noise averages out
+STEPS = 6000
+LEVEL = 0.5  # of a target's variance that the observed number explains without being scaled
+LEAD = 0.1  # how well where the target is ahead says where the number goes
+EACH, TOGETHER = 0.25, 0.6  # what displacements explain of each number, and of a group's motion
+EXACT = 0.98
+
+
+@dataclass(frozen=True)
+class Match:
+    """A run of action columns that command a run of observed columns.
+
+    Attributes:
+        how: `target` or `displacement`.
+        action, observation: the first column of each run.
+        size: how many.
+        scale, lag, r2: see `Command`.
+        each: what is explained of each number.
+        overall: the share of all of the observed motion that is explained, rest included; a thing that is carried
+            follows as well as the hand that carries it, but not all the time.
+        further: how many more numbers next to the run are commanded one for one, in other units; joints go on.
+    """
+
+    how: str
+    action: int
+    observation: int
+    size: int
+    scale: float
+    lag: float
+    r2: float
+    each: tuple[float, ...] = ()
+    overall: float = 1.0
+    further: int = 0
+
+    @property
+    def action_columns(self) -> tuple[int, ...]:
+        """Which numbers of the action."""
+        return tuple(range(self.action, self.action + self.size))
+
+    @property
+    def observation_columns(self) -> tuple[int, ...]:
+        """Which numbers of the observation."""
+        return tuple(range(self.observation, self.observation + self.size))
+
+
+def find_commands(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list[Match]:
+    """Runs of columns that command runs of columns, targets and displacements; no column is in two.
+
+    Args:
+        sample: the data.
+        free: (D_o,), observed columns that may be commanded.
+        free_actions: (D_a,), action columns that may command.
+    """
+    matches = _targets(sample, free, free_actions)
+    used = {column for match in matches for column in match.action_columns}
+    left = free_actions & ~np.isin(np.arange(len(free_actions)), list(used))
+    watched = {column for match in matches for column in match.observation_columns}
+    return matches + _displacements(sample, free & ~np.isin(np.arange(len(free)), list(watched)), left)
+
+
+def _targets(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list[Match]:
+    """Actions that are where a number will be: of the same unit and origin, and ahead of it."""
+    n_a, n_o = sample.a.shape[1], sample.x.shape[1]
+    level, lags = np.full((n_a, n_o), -np.inf), np.zeros((n_a, n_o), int)
+    for lag in range(LAGS):
+        steps = sample.steps(lag, most=STEPS)
+        if len(steps) < 16:
+            break
+        a, later = sample.a[steps], sample.x[steps + lag]
+        spread = np.maximum(a.var(0), 1e-24)
+        # mean (a - x)^2 for all pairs, from centered sums
+        shift = a.mean(0)[:, None] - later.mean(0)
+        error = a.var(0)[:, None] + later.var(0) - 2 * (a - a.mean(0)).T @ (later - later.mean(0)) / len(a) + shift**2
+        explained = 1 - error / spread[:, None]
+        better = explained > level + 1e-9
+        level, lags = np.where(better, explained, level), np.where(better, lag, lags)
+    level[:, ~free], level[~free_actions] = -np.inf, -np.inf
+    pairs = {}
+    for j in np.flatnonzero(level.max(1, initial=-np.inf) > LEVEL):
+        for i in np.argsort(-level[j])[:4]:
+            if level[j, i] > LEVEL and level[j, i] >= level[:, i].max() - 1e-9:
+                if _leads(sample, int(j), int(i), int(lags[j, i])):
+                    pairs[int(j)] = int(i)
+                    break
+    return [
+        Match(
+            how="target",
+            action=run[0],
+            observation=pairs[run[0]],
+            size=len(run),
+            scale=1.0,
+            lag=float(np.mean([lags[j, pairs[j]] for j in run])),
+            r2=float(np.mean([level[j, pairs[j]] for j in run])),
+            each=tuple(float(level[j, pairs[j]]) for j in run),
+        )
+        for run in _diagonals(pairs)
+    ]
+
+
+def _leads(sample: Sample, j: int, i: int, lag: int) -> bool:
+    """Whether a number moves toward the target; a controller that saturates moves only so fast."""
+    ahead = min(max(lag, 1), int(sample.left.max()))
+    steps = sample.steps(ahead, most=STEPS)
+    if len(steps) < 16:
+        return False
+    moved = sample.x[steps + ahead, i] - sample.x[steps, i]
+    lead = sample.a[steps, j] - sample.x[steps, i]
+    most = np.quantile(np.abs(moved), 0.9)
+    if most <= 0:
+        return False
+    lead = np.clip(lead, -2 * most, 2 * most)
+    product = float(moved @ lead)
+    return product > 0 and product**2 > LEAD * float(moved @ moved) * float(lead @ lead)
+
+
+def _diagonals(pairs: dict[int, int]) -> list[list[int]]:
+    """Runs of action columns whose observed columns are a run too."""
+    runs: list[list[int]] = []
+    for j in sorted(pairs):
+        if runs and j == runs[-1][-1] + 1 and pairs[j] == pairs[runs[-1][-1]] + 1:
+            runs[-1].append(j)
+        else:
+            runs.append([j])
+    return runs
+
+
+def displacement_sums(sample: Sample, lag: int, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """What was commanded and what moved in windows of steps. Returns (n, D_a) and the (n,) steps where they begin."""
+    steps = sample.steps(window, before=lag, most=STEPS)
+    total = np.concatenate([np.zeros((1, sample.a.shape[1])), np.cumsum(sample.a, 0)])
+    return total[steps - lag + window] - total[steps - lag], steps
+
+
+def _fast(moved: np.ndarray) -> np.ndarray:
+    """Where a number moves at all: one that presses against something does not follow its commands."""
+    return np.abs(moved) > np.maximum(0.1 * np.quantile(np.abs(moved), 0.99, axis=0), 1e-12)
+
+
+def _displacements(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list[Match]:
+    """Actions that are by how much a number will change: in each run of one scale and one delay."""
+    n_a, n_o = sample.a.shape[1], sample.x.shape[1]
+    best = np.zeros((n_a, n_o))
+    scales = np.zeros((n_a, n_o))
+    for window in (1, WINDOW):
+        for lag in range(LAGS):
+            commanded, steps = displacement_sums(sample, lag, window)
+            if len(steps) < 16:
+                break
+            moved = sample.x[steps + window] - sample.x[steps]
+            moved *= _fast(moved)
+            product = commanded.T @ moved
+            energy = np.maximum((commanded**2).T @ (moved != 0), 1e-300)
+            r2 = product * np.abs(product) / np.maximum(energy * np.sum(moved**2, 0), 1e-300)
+            better = r2 > best + 1e-6
+            best = np.where(better, r2, best)
+            scales = np.where(better, product / energy, scales)
+    best[:, ~free], best[~free_actions] = 0.0, 0.0
+    return _runs_of_one_scale(sample, best, scales)
+
+
+def _runs_of_one_scale(sample: Sample, best: np.ndarray, scales: np.ndarray) -> list[Match]:
+    """The longest and best runs first; a run's numbers have one unit, so scales alike."""
+    n_a, n_o = best.shape
+    candidates = []
+    for j, i in np.argwhere(best > EACH):
+        size = 1
+        while j + size < n_a and i + size < n_o:
+            own = np.arange(size + 1)
+            each, scale = best[j + own, i + own], scales[j + own, i + own]
+            if each[-1] <= max(EACH, 0.5 * each[:-1].mean()) or scale.max() > 2 * scale.min():
+                break
+            size += 1
+        if size < 2:
+            continue
+        own = np.arange(size)
+        r2, fit, lag, overall = _common(sample, int(j), int(i), size)
+        if r2 > TOGETHER:
+            each = tuple(float(r) for r in best[j + own, i + own])
+            further = 0
+            for step, at in ((1, size), (-1, -1)):
+                while 0 <= j + at < n_a and 0 <= i + at < n_o and best[j + at, i + at] > EACH:
+                    further, at = further + 1, at + step
+            candidates.append(Match("displacement", int(j), int(i), size, fit, lag, r2, each, overall, further))
+    chosen: list[Match] = []
+    for match in sorted(candidates, key=lambda m: -m.overall * m.size):
+        apart = all(
+            set(match.action_columns).isdisjoint(other.action_columns)
+            and set(match.observation_columns).isdisjoint(other.observation_columns)
+            for other in chosen
+        )
+        if apart:
+            chosen.append(match)
+    return chosen
+
+
+def _common(sample: Sample, j: int, i: int, size: int) -> tuple[float, float, float, float]:
+    """What one scale and one delay explain of a run's motion while it moves, both of these, and what they explain of all.
+
+    The delay is found between steps.
+    """
+    found: list[tuple[float, float, float]] = []
+    for window in (1, WINDOW):
+        fits = []
+        for lag in range(LAGS):
+            commanded, steps = displacement_sums(sample, lag, window)
+            if len(steps) < 16:
+                break
+            moved = sample.x[steps + window, i : i + size] - sample.x[steps, i : i + size]
+            own, fast = commanded[:, j : j + size], _fast(moved)
+            r2, scale = _explained(own[fast], moved[fast])
+            fits.append((r2, scale, _explained(own.ravel(), moved.ravel())[0]))
+        if window == 1 and fits and fits[0][0] > EXACT:
+            return fits[0][0], fits[0][1], 0.0, fits[0][2]
+        if fits and (not found or max(fits)[0] > max(found)[0]):
+            found = fits
+    if not found:
+        return 0.0, 0.0, 0.0, 0.0
+    top = int(np.argmax([r2 for r2, *_ in found]))
+    lag = float(top)
+    if 0 < top < len(found) - 1:
+        before, peak, after = (found[top + k][0] for k in (-1, 0, 1))
+        bend = before - 2 * peak + after
+        lag += 0.5 * (before - after) / bend if bend < 0 else 0.0
+    return found[top][0], found[top][1], lag, max(overall for *_, overall in found)
+
+
+def _explained(commanded: np.ndarray, moved: np.ndarray) -> tuple[float, float]:
+    """The share of a motion that is proportional to what was commanded, negative if it goes the other way; the factor."""
+    product, energy = float(commanded @ moved), max(float(commanded @ commanded), 1e-300)
+    return product * abs(product) / (energy * max(float(moved @ moved), 1e-300)), product / energy
