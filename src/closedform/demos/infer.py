@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.inference.angles import SWING, TURN, swings, wraps
+from closedform.demos.inference.angles import TURN, is_swung, swings, wraps
 from closedform.demos.inference.commands import EXACT, Match, find_commands
 from closedform.demos.inference.company import rest_together
 from closedform.demos.inference.copies import find_copies
@@ -55,12 +55,13 @@ class _Inference:
     def _search(self, free: np.ndarray) -> None:
         sample = self.sample
         steps = sample.steps(1)
-        rotations = find_rotations(sample.x, sample.observed, steps, free=free)
-        inside = find_rotations(sample.a, sample.commanded, steps, free=sample.commanded.usable)
+        rotations = find_rotations(sample.x, sample.observed, steps, sample.starts, free)
+        inside = find_rotations(sample.a, sample.commanded, steps, None, sample.commanded.usable)
         find_relative(sample, rotations)
         for rotation in rotations:
             free[rotation.columns] = False
-        turning = [int(c) for c in np.flatnonzero((wraps(sample.x, steps) > 0) & free)]
+        self.jumps = wraps(sample.x, steps)
+        turning = [int(c) for c in np.flatnonzero((self.jumps > 0) & free)]
         matches = find_commands(sample, free & sample.observed.varies, sample.commanded.varies)
         hands = hand_groups(matches, sample)
         differences = find_differences(sample, free)
@@ -93,25 +94,26 @@ class _Inference:
             stop = group.start + group.size
             if group.size == 3:
                 group.rotation = next((r for r in rotations if r.start == stop and not r.relative), None)
+                if group.rotation is not None:
+                    group.rotation.loose = False
             elif stop in turning and rest_together(self.sample, group.columns, [stop]) > 0.5:
                 group.angle = stop
 
     def _commanded_rotations(self, hands: list[Group], inside: list[Rotation]) -> None:
         """Rotations in actions that the hand's rotation follows: targets, or turns."""
-        self.rotation_commands: list[tuple[Group, int, str, int, float]] = []
+        self.rotation_commands: list[tuple[Group, int, Rotation | None, float]] = []
         for hand in hands:
             if hand.rotation is None or hand.hand is None:
                 continue
             if hand.hand.how == "target":
                 found = commanded_rotation(self.sample, hand.hand, hand.rotation, inside)
                 if found is not None:
-                    size = {"quaternion": 4, "quaternion_wxyz": 4, "axis_angle": 3}.get(found[1], 6)
-                    self.rotation_commands.append((hand, found[0], found[1], size, found[2]))
+                    self.rotation_commands.append((hand, *found))
             else:
                 share = commanded_turns(self.sample, hand.hand, hand.rotation)
                 if share > 0.5:
                     start = hand.hand.action + hand.hand.size
-                    self.rotation_commands.append((hand, start, "other", 3, share))
+                    self.rotation_commands.append((hand, start, None, share))
 
     def _pool_orders(self, rotations: list[Rotation]) -> None:
         """One dataset writes all of its quaternions in one order, so that the evidence of each counts for all."""
@@ -135,7 +137,7 @@ class _Inference:
         name = self.names[group.start]
         self.observation.add(Part(group.start, "position", group.size, name, group.confidence, evidence))
         if group.angle is not None:
-            jumps = int(wraps(self.sample.x[:, [group.angle]], self.sample.steps(1))[0])
+            jumps = int(self.jumps[group.angle])
             evidence = f"{jumps} jumps by a whole turn, and it moves when {name} does"
             self.observation.add(Part(group.angle, "angle", 1, name, min(0.8 + 0.05 * jumps, 0.99), evidence))
 
@@ -159,7 +161,7 @@ class _Inference:
 
     def _add_angles(self, turning: list[int], groups: list[Group], steps: np.ndarray) -> None:
         """Angles of no body, then numbers after a planar position that turn its body without ever being wrapped."""
-        jumps = wraps(self.sample.x, steps)
+        jumps = self.jumps
         for column in turning:
             if self.observation.is_free(column, 1):
                 evidence = f"{jumps[column]} jumps by a whole turn"
@@ -179,15 +181,15 @@ class _Inference:
         if sample.observed.still[column] or rest_together(sample, group.columns, [column]) < 0.6:
             return
         name = self.names[group.start]
-        share, backward, fixed = swings(sample, group.columns, column)
+        shares = swings(sample, group.columns, column)
         starts = sample.x[sample.starts, column]
         spread = float(sample.observed.high[column] - sample.observed.low[column])
         whole = len(starts) >= 20 and 0.85 * TURN < np.ptp(starts) < 1.01 * TURN and spread > 1.01 * TURN
         evidence = f"it moves when {name} does"
-        if share > SWING and share > 1.5 * max(backward, fixed):
-            evidence += f", and {share:.0%} of how {name} moves is swinging by so many radians"
+        if is_swung(shares):
+            evidence += f", and {shares[0]:.0%} of how {name} moves is swinging by so many radians"
             sure = 0.9
-        elif whole and backward <= share:
+        elif whole and shares[1] <= shares[0]:
             evidence += ", and begins anywhere within one turn but goes beyond"
             sure = 0.7
         else:
@@ -216,13 +218,15 @@ class _Inference:
             self.action.add_command(self.commands[-1])
 
     def _add_action_rotations(self, inside: list[Rotation], steps: np.ndarray) -> None:
-        for hand, start, kind, size, sure in self.rotation_commands:
+        for hand, start, rotation, sure in self.rotation_commands:
             name = self.names[hand.start]
-            if kind == "other":
+            if rotation is None:
                 evidence = f"turns of {name}, {sure:.0%} of how it turns"
-            else:
+                self.action.add(Part(start, "other", 3, name, sure, evidence))
+            elif rotation.confidence >= ORDERED:
                 evidence = f"the observed rotation of {name} follows it"
-            self.action.add(Part(start, kind, size, name, sure, evidence))
+                sure = min(sure, rotation.confidence)
+                self.action.add(Part(start, rotation.kind, rotation.size, name, sure, evidence))
         for rotation in inside:
             if self.action.is_free(rotation.start, rotation.size):
                 evidence = "; ".join(dict.fromkeys(rotation.reasons)) or "nothing tells the order of its numbers"

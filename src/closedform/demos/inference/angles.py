@@ -10,7 +10,7 @@ from closedform.demos.inference.sample import Sample
 
 TURN = 2 * np.pi
 RARE = 0.1  # of all steps may be jumps
-SWING = 0.15  # of a body's motion that its turning has to explain
+SWING = 0.07  # of a body's motion that its turning has to explain, at least
 
 
 def wraps(values: np.ndarray, steps: np.ndarray, turn: float = TURN) -> np.ndarray:
@@ -31,6 +31,11 @@ def wraps(values: np.ndarray, steps: np.ndarray, turn: float = TURN) -> np.ndarr
     sound = (rest < np.maximum(6 * ordinary, 0.03 * turn)) & (ordinary < 0.1 * turn)
     sound &= (spread < 1.005 * turn) & (spread > 0.9 * turn) & (counts < RARE * len(steps))
     return np.where(sound, counts, 0)
+
+
+def is_swung(shares: tuple[float, float, float]) -> bool:
+    """Whether the result of `swings` says that a column is an angle that turns a body."""
+    return shares[0] > SWING and shares[0] > 1.8 * max(shares[1:])
 
 
 def swings(sample: Sample, place: Sequence[int], column: int) -> tuple[float, float, float]:
@@ -56,6 +61,7 @@ def swings(sample: Sample, place: Sequence[int], column: int) -> tuple[float, fl
         cos, sin = np.cos(phase) * turned, np.sin(phase) * turned
         design = np.concatenate([np.stack([-sin, -cos], 1), np.stack([cos, -sin], 1)])
         goal = moved.T.ravel()
-        solved = np.linalg.lstsq(design, goal, rcond=None)[0]
-        shares.append(1 - float(np.sum((goal - design @ solved) ** 2)) / max(float(goal @ goal), 1e-300))
+        normal = np.einsum("ni,nj->ij", design, design)
+        solved = np.linalg.lstsq(normal, np.einsum("ni,n->i", design, goal), rcond=None)[0]
+        shares.append(1 - float(np.sum((goal - design @ solved) ** 2)) / max(float(np.sum(goal**2)), 1e-300))
     return shares[0], shares[1], shares[2]

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closedform.demos.inference.sample import Sample
+from closedform.demos.inference.sample import Sample, dot
 
 LAGS = 9  # steps of delay that are tried
 WINDOW = 5  # steps over which displacements are added up, so that noise averages out
-STEPS = 6000
+STEPS = 4000
 LEVEL = 0.5  # of a target's variance that the observed number explains without being scaled
+ALONE = 0.9  # the same where one number is commanded and none of its neighbors
 LEAD = 0.1  # how well where the target is ahead says where the number goes
 EACH, TOGETHER = 0.25, 0.6  # what displacements explain of each number, and of a group's motion
 EXACT = 0.98
@@ -105,6 +106,7 @@ def _targets(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list
             each=tuple(float(level[j, pairs[j]]) for j in run),
         )
         for run in _diagonals(pairs)
+        if len(run) > 1 or level[run[0], pairs[run[0]]] > ALONE
     ]
 
 
@@ -120,8 +122,8 @@ def _leads(sample: Sample, j: int, i: int, lag: int) -> bool:
     if most <= 0:
         return False
     lead = np.clip(lead, -2 * most, 2 * most)
-    product = float(moved @ lead)
-    return product > 0 and product**2 > LEAD * float(moved @ moved) * float(lead @ lead)
+    product = dot(moved, lead)
+    return product > 0 and product**2 > LEAD * dot(moved, moved) * dot(lead, lead)
 
 
 def _diagonals(pairs: dict[int, int]) -> list[list[int]]:
@@ -149,9 +151,10 @@ def _fast(moved: np.ndarray) -> np.ndarray:
 
 def _displacements(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list[Match]:
     """Actions that are by how much a number will change: in each run of one scale and one delay."""
-    n_a, n_o = sample.a.shape[1], sample.x.shape[1]
-    best = np.zeros((n_a, n_o))
-    scales = np.zeros((n_a, n_o))
+    best = np.zeros((sample.a.shape[1], sample.x.shape[1]))
+    scales = np.zeros_like(best)
+    if not (free.any() and free_actions.any()):
+        return []
     for window in (1, WINDOW):
         for lag in range(LAGS):
             commanded, steps = displacement_sums(sample, lag, window)
@@ -237,5 +240,5 @@ def _common(sample: Sample, j: int, i: int, size: int) -> tuple[float, float, fl
 
 def _explained(commanded: np.ndarray, moved: np.ndarray) -> tuple[float, float]:
     """The share of a motion that is proportional to what was commanded, negative if it goes the other way; the factor."""
-    product, energy = float(commanded @ moved), max(float(commanded @ commanded), 1e-300)
-    return product * abs(product) / (energy * max(float(moved @ moved), 1e-300)), product / energy
+    product, energy = dot(commanded, moved), max(dot(commanded, commanded), 1e-300)
+    return product * abs(product) / (energy * max(dot(moved, moved), 1e-300)), product / energy

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from closedform.demos.inference.sample import Sample
+from closedform.demos.inference.sample import Sample, dot
 
 WINDOW = 5  # steps over which motions are compared
 POINTS = 40  # of each episode
@@ -43,9 +43,8 @@ def follows(sample: Sample, group: Sequence[int], hand: Sequence[int]) -> tuple[
     if fast.sum() < 16:
         return 0.0, 0.0
     y, h = moved[fast].ravel(), with_hand[fast].ravel()
-    product = float(y @ h)
-    energy = max(float(h @ h), 1e-300)
-    return product * abs(product) / (energy * max(float(y @ y), 1e-300)), product / energy
+    product, energy = dot(y, h), max(dot(h, h), 1e-300)
+    return product * abs(product) / (energy * max(dot(y, y), 1e-300)), product / energy
 
 
 class Reach:

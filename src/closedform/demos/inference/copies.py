@@ -58,6 +58,8 @@ def _of_actions(sample: Sample, steps: np.ndarray) -> list[Copy]:
         close = TOLERANCE * (sample.commanded.high[i] - sample.commanded.low[i]) + 1e-12
         for j in np.flatnonzero(sample.observed.varies & ~sample.observed.still):
             # What follows a target exactly equals it a step later too, and is no copy: it starts somewhere else.
+            if abs(sample.x[steps[0] + 1, j] - own[0]) > close:
+                continue
             if np.all(np.abs(sample.x[steps + 1, j] - own) <= close) and not _starts_apart(sample, int(j)):
                 copies.append(Copy(int(j), int(i), "action"))
     return copies

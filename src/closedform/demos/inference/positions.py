@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from closedform.demos.inference.angles import is_swung, swings
 from closedform.demos.inference.commands import Match
 from closedform.demos.inference.company import Reach, follows, rest_together
 from closedform.demos.inference.relations import Difference
@@ -158,6 +159,10 @@ def _weigh_rotation(sample: Sample, group: Group, rotations: list[Rotation], tur
         shared = rest_together(sample, group.columns, [stop])
         if shared > TOGETHER:
             group.reasons.append((0.7, f"it moves and rests together with angle {stop}"))
+    elif group.size == 2 and stop < sample.x.shape[1] and sample.observed.varies[stop]:
+        shares = swings(sample, group.columns, stop)
+        if is_swung(shares) and rest_together(sample, group.columns, [stop]) > TOGETHER:
+            group.reasons.append((0.8, f"it moves as number {stop} turns it, in radians ({shares[0]:.0%})"))
 
 
 def _weigh_hand(sample: Sample, group: Group, hand: Group, reach: Reach) -> None:

@@ -18,6 +18,9 @@ from closedform.demos.layout import Kind
 UNIT = 2e-3  # by which lengths may differ from 1
 FLIP = 4.0  # radians by which an axis-angle jumps at a half turn, at least
 PAIRS = 2000
+SEVERAL = 8  # starts that count as many
+MAINLY = 0.85  # of the turning is about the vertical, or it tells nothing
+SCREEN = 32  # rows that rule out most columns at once
 LARGE = 0.3  # radians: what turns less says little about how its numbers are ordered
 SIZES = {"quaternion": 4, "rotation6d": 6, "axis_angle": 3}
 ORDERS: dict[str, tuple[Kind, Kind]] = {
@@ -96,13 +99,16 @@ def turns_between(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return quaternion[:, :3] * 2 * np.arctan2(sine, quaternion[:, 3:]) / np.maximum(sine, 1e-12)
 
 
-def find_rotations(values: np.ndarray, column: Column, steps: np.ndarray, *, free: np.ndarray) -> list[Rotation]:
+def find_rotations(
+    values: np.ndarray, column: Column, steps: np.ndarray, starts: np.ndarray | None, free: np.ndarray
+) -> list[Rotation]:
     """Rotations among the columns that are free.
 
     Args:
         values: (N, D)
         column: facts about the columns.
         steps: of `values` that have a next one in their episode.
+        starts: the first step of each episode; None to leave the order of numbers open.
         free: (D,), which columns to look at.
     """
     if len(values) < 8:
@@ -125,26 +131,35 @@ def find_rotations(values: np.ndarray, column: Column, steps: np.ndarray, *, fre
             found.append(Rotation(start, "axis_angle", reasons=["jumps by a whole turn at half turns"]))
             taken[start : start + 3] = True
     found.sort(key=lambda rotation: rotation.start)
-    for rotation in found:
-        weigh_order(rotation, values[:, rotation.columns])
+    if starts is not None:
+        for rotation in found:
+            weigh_order(rotation, values[:, rotation.columns], starts)
     return found
 
 
-def weigh_order(rotation: Rotation, values: np.ndarray) -> None:
-    """Evidence for the order of numbers in the rotation itself: most things turn about the vertical."""
+def weigh_order(rotation: Rotation, values: np.ndarray, starts: np.ndarray) -> None:
+    """Evidence for the order of numbers in the rotation itself.
+
+    Things that are put somewhere anew for each episode are turned about the vertical; what turns them later on may tilt
+    them, and says less.
+
+    Args:
+        rotation: to which it is added.
+        values: (N, size), its numbers.
+        starts: the first step of each episode.
+    """
     if rotation.family == "axis_angle":
         return
-    rng = np.random.default_rng(0)
-    pairs = rng.integers(len(values), size=(2, PAIRS))
-    left, size = [], 0.0
-    for kind in ORDERS[rotation.family]:
-        turns = turns_between(*matrices(values[pairs.ravel()], kind).reshape(2, PAIRS, 3, 3))
-        # A turn by nearly half a circle has an axis of no certain sign but of a certain direction: squares will do.
-        energy = np.mean(turns**2, axis=0)
-        left.append(1 - energy[2] / max(float(energy.sum()), 1e-12) if energy.sum() > 1e-6 else 1.0)
-        size = float(np.sqrt(energy.sum()))
-    score = float(np.clip(np.log((left[1] + 0.03) / (left[0] + 0.03)), -2, 2)) * min(size / LARGE, 1.0)
-    rotation.support(score, f"read so, {1 - min(left):.0%} of its turning is about the vertical (else {1 - max(left):.0%})")
+    first = values[starts]
+    most_of_starts = 2.5 * min(len(first) / SEVERAL, 1.0)
+    for rows, most, words in ((first, most_of_starts, "differs between starts"), (values, 1.2, "turns")):
+        shares, size = _about_vertical(rows, rotation.family)
+        if max(shares) < MAINLY:
+            continue
+        odds = np.log((1 - shares[1] + 0.03) / (1 - shares[0] + 0.03))
+        score = float(np.clip(odds, -most, most)) * min(size / LARGE, 1.0)
+        share, other = max(shares), min(shares)
+        rotation.support(score, f"read so, it {words} about the vertical ({share:.0%}, else {other:.0%})")
     if rotation.family == "quaternion":
         signs = [(values[:, c] < -0.02).mean() for c in (0, 3)]
         touches = [np.quantile(np.abs(values[:, c]), 0.02) < 0.1 and values[:, c].std() > 0.1 for c in (0, 3)]
@@ -153,13 +168,27 @@ def weigh_order(rotation: Rotation, values: np.ndarray) -> None:
                 rotation.support(score, f"its {'first' if which == 0 else 'last'} number is never negative")
 
 
+def _about_vertical(values: np.ndarray, family: str) -> tuple[list[float], float]:
+    """The share of the turns between rows that is about the z axis, for both orders; and the size of turns, radians."""
+    if len(values) < 2:
+        return [0.0, 0.0], 0.0
+    pairs = np.random.default_rng(0).integers(len(values), size=(2, PAIRS))
+    shares, sizes = [], []
+    for kind in ORDERS[family]:
+        turns = turns_between(*matrices(values[pairs.ravel()], kind).reshape(2, PAIRS, 3, 3))
+        # A turn by nearly half a circle has an axis of no certain sign but of a certain direction: squares will do.
+        energy = np.mean(turns**2, axis=0)
+        shares.append(float(energy[2] / energy.sum()) if energy.sum() > 1e-6 else 0.0)
+        sizes.append(float(np.sqrt(energy.sum())))
+    return shares, min(sizes)
+
+
 def _is_quaternion(values: np.ndarray, column: Column, start: int) -> bool:
     """Unit length throughout, and two numbers that vary, not being one of several choices."""
     own = slice(start, start + 4)
     if column.varies[own].sum() < 2 or (column.binary | ~column.varies)[own].all():
         return False
-    norms = np.linalg.norm(values[:, own], axis=1)
-    return bool(np.abs(norms - 1).max() < UNIT)
+    return all(np.abs(np.linalg.norm(rows[:, own], axis=1) - 1).max() < UNIT for rows in (values[:SCREEN], values))
 
 
 def _is_6d(values: np.ndarray, column: Column, start: int) -> bool:
@@ -167,7 +196,11 @@ def _is_6d(values: np.ndarray, column: Column, start: int) -> bool:
     own = slice(start, start + 6)
     if column.varies[own].sum() < 3 or not column.usable[own].all():
         return False
-    vectors = values[:, own].reshape(-1, 2, 3)
+    return all(_at_right_angles(rows[:, own].reshape(-1, 2, 3)) for rows in (values[:SCREEN], values))
+
+
+def _at_right_angles(vectors: np.ndarray) -> bool:
+    """Whether pairs of vectors have unit length and are at right angles. (n, 2, 3)"""
     unit = np.abs(np.linalg.norm(vectors, axis=2) - 1).max() < UNIT
     return bool(unit and np.abs(np.sum(vectors[:, 0] * vectors[:, 1], axis=1)).max() < UNIT)
 
@@ -177,9 +210,9 @@ def is_interleaved_6d(values: np.ndarray, column: Column, start: int) -> bool:
     own = slice(start, start + 6)
     if column.varies[own].sum() < 3 or not column.usable[own].all():
         return False
-    vectors = np.swapaxes(values[:, own].reshape(-1, 3, 2), 1, 2)
-    unit = np.abs(np.linalg.norm(vectors, axis=2) - 1).max() < UNIT
-    return bool(unit and np.abs(np.sum(vectors[:, 0] * vectors[:, 1], axis=1)).max() < UNIT)
+    return all(
+        _at_right_angles(np.swapaxes(rows[:, own].reshape(-1, 3, 2), 1, 2)) for rows in (values[:SCREEN], values)
+    )
 
 
 def _is_axis_angle(values: np.ndarray, column: Column, start: int, steps: np.ndarray) -> bool:
@@ -187,8 +220,7 @@ def _is_axis_angle(values: np.ndarray, column: Column, start: int, steps: np.nda
     own = slice(start, start + 3)
     if column.varies[own].sum() < 3:
         return False
-    norms = np.linalg.norm(values[:, own], axis=1)
-    if norms.max() > np.pi + 0.01:
+    if any(np.linalg.norm(rows[:, own], axis=1).max() > np.pi + 0.01 for rows in (values[:SCREEN], values)):
         return False
     jumps = np.linalg.norm(values[steps + 1, own] - values[steps, own], axis=1)
     far = steps[jumps > FLIP]

@@ -112,6 +112,11 @@ class Sample:
         return (change > np.maximum(0.02 * fast, 1e-12)).any(1)
 
 
+def dot(first: np.ndarray, second: np.ndarray) -> float:
+    """The inner product, without the threads that BLAS starts for long vectors and that wait for busy cores."""
+    return float(np.sum(first * second))
+
+
 def _columns(arrays: list[np.ndarray]) -> Column:
     """Facts about columns of all episodes."""
     arrays = [array for array in arrays if len(array)] or [np.zeros((1, arrays[0].shape[1]))]

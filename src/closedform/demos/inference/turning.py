@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from closedform.demos.inference.commands import STEPS, WINDOW, Match, displacement_sums
-from closedform.demos.inference.rotations import ORDERS, SIZES, Rotation, matrices, turns_between
-from closedform.demos.inference.sample import Sample
-from closedform.demos.layout import Kind
+from closedform.demos.inference.rotations import ORDERS, Rotation, matrices, turns_between
+from closedform.demos.inference.sample import Sample, dot
 
 STEADY = 0.3  # of an observed rotation's spread that is left when it is seen from the commanded one
 EXPLAINED = 0.5  # of an observed turning that commanded turns explain
@@ -17,11 +16,11 @@ EVIDENCE = 4.0
 
 def commanded_rotation(
     sample: Sample, match: Match, observed: Rotation, inside: list[Rotation]
-) -> tuple[int, Kind, float] | None:
+) -> tuple[int, Rotation, float] | None:
     """A rotation in the action right after a target, that the observed rotation follows.
 
     Both need not be of one convention, so that it is enough if one always looks the same from the other. What is found
-    is added to the evidence for the order of the observed numbers.
+    is added to the evidence for the order of the numbers of both.
 
     Args:
         sample: the data.
@@ -30,22 +29,21 @@ def commanded_rotation(
         inside: rotations found among the numbers of the action.
 
     Returns:
-        The first column, the kind and the confidence.
+        The first column, the rotation that it is, and the confidence that it is commanded.
     """
     start = match.action + match.size
     lag = round(match.lag)
     steps = sample.steps(lag, most=STEPS)
-    own = [rotation for rotation in inside if rotation.start == start]
-    families = [own[0].family] if own else []
-    if not own and start + 3 <= sample.a.shape[1]:
+    asked_for = next((rotation for rotation in inside if rotation.start == start), None)
+    if asked_for is None and start + 3 <= sample.a.shape[1]:
         norms = np.linalg.norm(sample.a[:, start : start + 3], axis=1)
         if norms.max() < np.pi + 0.01 and sample.commanded.varies[start : start + 3].any():
-            families = ["axis_angle"]
-    if not families or len(steps) < 32:
+            asked_for = Rotation(start, "axis_angle")
+    if asked_for is None or len(steps) < 32:
         return None
-    size = SIZES[families[0]]
+    size = asked_for.size
     seen = {kind: matrices(sample.x[steps + lag][:, observed.columns], kind) for kind in ORDERS[observed.family]}
-    asked = {kind: matrices(sample.a[steps][:, start : start + size], kind) for kind in ORDERS[families[0]]}
+    asked = {kind: matrices(sample.a[steps][:, start : start + size], kind) for kind in ORDERS[asked_for.family]}
     left = {}
     for one, axes in seen.items():
         alone = 1 - _steady(axes)
@@ -60,8 +58,10 @@ def commanded_rotation(
         sign = 1 if kind == ORDERS[observed.family][0] else -1
         observed.support(sign * EVIDENCE, "read so, it follows the commanded rotation")
     others = [value for (_, other), value in left.items() if other != asked_kind]
-    clear = not others or min(others) > 2 * best
-    return start, asked_kind, float((0.95 if clear else 0.4) * (1 - best / 2))
+    if others and min(others) > 2 * best:  # what equals the observed numbers later on does so in any order
+        sign = 1 if asked_kind == ORDERS[asked_for.family][0] else -1
+        asked_for.support(sign * EVIDENCE, "read so, the observed rotation follows it")
+    return start, asked_for, float(0.95 * (1 - best / 2))
 
 
 def commanded_turns(sample: Sample, match: Match, observed: Rotation) -> float:
@@ -85,8 +85,7 @@ def commanded_turns(sample: Sample, match: Match, observed: Rotation) -> float:
 
 
 def _share(wanted: np.ndarray, turned: np.ndarray) -> float:
-    product = float(wanted @ turned)
-    return product**2 / max(float(wanted @ wanted) * float(turned @ turned), 1e-300)
+    return dot(wanted, turned) ** 2 / max(dot(wanted, wanted) * dot(turned, turned), 1e-300)
 
 
 def _steady(axes: np.ndarray) -> float:
