@@ -10,12 +10,12 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.inference.angles import TURN, is_swung, swings, wraps
-from closedform.demos.inference.commands import EXACT, Match, find_commands
+from closedform.demos.inference.commands import ALONE, EXACT, Match, find_commands
 from closedform.demos.inference.company import rest_together
 from closedform.demos.inference.copies import find_copies
 from closedform.demos.inference.drafts import Draft, Part
 from closedform.demos.inference.inferred import Command, Copy, Finding, InferredLayouts, describe, layout_text
-from closedform.demos.inference.positions import Group, find_positions, hand_groups, sort_differences
+from closedform.demos.inference.positions import Group, find_positions, hand_groups, long_hand_groups, seen_from, sort_differences
 from closedform.demos.inference.relations import SURE, check_seen, find_differences, find_relative
 from closedform.demos.inference.rotations import Rotation, find_rotations, is_interleaved_6d
 from closedform.demos.inference.sample import WIDEST, Sample
@@ -76,17 +76,42 @@ class _Inference:
             self.observation.add(Part(start, "other", 3, None, 0.95, "the difference of two positions, as a body sees it"))
         for columns in [*(hand.columns for hand in hands), *(range(v, v + 3) for v in vectors | seen_vectors), turning]:
             free[list(columns)] = False
+        if not hands:
+            hands = self._confirmed(long_hand_groups(matches), rotations, turning, free)
+            matches += [hand.hand for hand in hands if hand.hand]
         bodies = find_positions(sample, hands, rotations, turning, related - {h.start for h in hands}, free)
+        for hand in [hand for hand in hands if seen_from(sample, hand, bodies)]:
+            evidence = "moves as the actions say, but not while a body moves so: the hand, as seen from that body"
+            self.observation.add(Part(hand.start, "vector", hand.size, None, 0.7, evidence))
+            hands.remove(hand)
         self._attach_rotations(hands + bodies, rotations, turning)
-        self._commanded_rotations(hands, inside)
+        self._commanded_rotations(hands, rotations, inside)
         self._pool_orders(rotations + inside)
         self._name(hands, bodies)
         for group in hands + bodies:
             self._add_group(group)
         self._add_rotations(rotations, hands + bodies)
         self._add_angles(turning, hands + bodies, steps)
-        self._add_commands(matches, hands)
+        self._add_commands([hand.hand for hand in hands if hand.hand], hands)
         self._add_action_rotations(inside, steps)
+        rest = [match for match in matches if not any(hand.hand is match for hand in hands)]
+        self._add_commands([match for match in rest if match.size > 3 or match.r2 > ALONE], hands)
+        self.action.give_rest_to_hands()
+
+    def _confirmed(
+        self, hands: list[Group], rotations: list[Rotation], turning: list[int], free: np.ndarray
+    ) -> list[Group]:
+        """Of what may be hands or joints: those that move another body or go to one, number for number."""
+        found = []
+        for hand in hands:
+            others = free & ~np.isin(np.arange(len(free)), hand.columns)
+            bodies = find_positions(self.sample, [hand], rotations, turning, set(), others)
+            span = f"{hand.start}..{hand.start + 2}"
+            if any(span in reason for body in bodies if body.confidence > 0.85 for _, reason in body.reasons):
+                hand.reasons.append((0.6, "other numbers move with these or are gone to by them, one for one"))
+                free[hand.columns] = False
+                found.append(hand)
+        return found
 
     def _attach_rotations(self, groups: list[Group], rotations: list[Rotation], turning: list[int]) -> None:
         """The rotation right after a position is that of the same body; a planar body has an angle."""
@@ -99,21 +124,25 @@ class _Inference:
             elif stop in turning and rest_together(self.sample, group.columns, [stop]) > 0.5:
                 group.angle = stop
 
-    def _commanded_rotations(self, hands: list[Group], inside: list[Rotation]) -> None:
-        """Rotations in actions that the hand's rotation follows: targets, or turns."""
+    def _commanded_rotations(self, hands: list[Group], rotations: list[Rotation], inside: list[Rotation]) -> None:
+        """Rotations in actions that the hand's rotation follows: targets, or turns.
+
+        A rotation before a hand's position is the hand's only if it does.
+        """
         self.rotation_commands: list[tuple[Group, int, Rotation | None, float]] = []
         for hand in hands:
-            if hand.rotation is None or hand.hand is None:
+            before = next((r for r in rotations if r.start + r.size == hand.start and not r.relative), None)
+            rotation = hand.rotation or before
+            if rotation is None or hand.hand is None or hand.size != 3:
                 continue
             if hand.hand.how == "target":
-                found = commanded_rotation(self.sample, hand.hand, hand.rotation, inside)
-                if found is not None:
-                    self.rotation_commands.append((hand, *found))
+                found = commanded_rotation(self.sample, hand.hand, rotation, inside)
             else:
-                share = commanded_turns(self.sample, hand.hand, hand.rotation)
-                if share > 0.5:
-                    start = hand.hand.action + hand.hand.size
-                    self.rotation_commands.append((hand, start, None, share))
+                share = commanded_turns(self.sample, hand.hand, rotation)
+                found = (hand.hand.action + hand.hand.size, None, share) if share > 0.5 else None
+            if found is not None:
+                hand.rotation = rotation
+                self.rotation_commands.append((hand, *found))
 
     def _pool_orders(self, rotations: list[Rotation]) -> None:
         """One dataset writes all of its quaternions in one order, so that the evidence of each counts for all."""
@@ -233,13 +262,19 @@ class _Inference:
                 if rotation.confidence < ORDERED:
                     self.action.unknown_order(rotation, None, evidence)
                 else:
-                    kind = rotation.kind
-                    self.action.add(Part(rotation.start, kind, rotation.size, None, rotation.confidence, evidence))
+                    body = self._hand_before(rotation.start)
+                    kind, size = rotation.kind, rotation.size
+                    self.action.add(Part(rotation.start, kind, size, body, rotation.confidence, evidence))
         jumps = wraps(self.sample.a, steps)
         for column in np.flatnonzero(jumps > 0):
             if self.action.is_free(int(column), 1):
-                self.action.add(Part(int(column), "angle", 1, None, 0.9, f"{jumps[column]} jumps by a whole turn"))
-        self.action.give_rest_to_hands()
+                body = self._hand_before(int(column))
+                self.action.add(Part(int(column), "angle", 1, body, 0.9, f"{jumps[column]} jumps by a whole turn"))
+
+    def _hand_before(self, column: int) -> str | None:
+        """The hand whose target ends before a column of the action; a rotation there is the hand's too."""
+        ends = {command.action_columns[-1] + 1: command.body for command in self.commands if command.how == "target"}
+        return ends.get(column)
 
     def result(self) -> InferredLayouts:
         """The layouts, with everything that nothing is known about as `other`."""

@@ -63,5 +63,5 @@ def swings(sample: Sample, place: Sequence[int], column: int) -> tuple[float, fl
         goal = moved.T.ravel()
         normal = np.einsum("ni,nj->ij", design, design)
         solved = np.linalg.lstsq(normal, np.einsum("ni,n->i", design, goal), rcond=None)[0]
-        shares.append(1 - float(np.sum((goal - design @ solved) ** 2)) / max(float(np.sum(goal**2)), 1e-300))
+        shares.append(1 - float(np.sum((goal - design @ solved) ** 2)) / max(float(np.sum(goal**2)), 1e-150))
     return shares[0], shares[1], shares[2]

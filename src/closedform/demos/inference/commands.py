@@ -13,8 +13,10 @@ WINDOW = 5  # steps over which displacements are added up, so that noise average
 STEPS = 4000
 LEVEL = 0.5  # of a target's variance that the observed number explains without being scaled
 ALONE = 0.9  # the same where one number is commanded and none of its neighbors
+SCALED = 0.8  # squared correlation of a target in other units, such as a joint's in shares of its range
 LEAD = 0.1  # how well where the target is ahead says where the number goes
-EACH, TOGETHER = 0.25, 0.6  # what displacements explain of each number, and of a group's motion
+EACH, TOGETHER = 0.25, 0.6  # what displacements explain of each number, and of the motion of three
+PAIR = 0.8  # the same of the motion of two, of which chance finds more
 EXACT = 0.98
 
 
@@ -87,6 +89,7 @@ def _targets(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list
         better = explained > level + 1e-9
         level, lags = np.where(better, explained, level), np.where(better, lag, lags)
     level[:, ~free], level[~free_actions] = -np.inf, -np.inf
+    alike = _correlated(sample) * np.outer(free_actions, free)
     pairs = {}
     for j in np.flatnonzero(level.max(1, initial=-np.inf) > LEVEL):
         for i in np.argsort(-level[j])[:4]:
@@ -104,10 +107,31 @@ def _targets(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list
             lag=float(np.mean([lags[j, pairs[j]] for j in run])),
             r2=float(np.mean([level[j, pairs[j]] for j in run])),
             each=tuple(float(level[j, pairs[j]]) for j in run),
+            further=_further(alike > SCALED, run[0], pairs[run[0]], len(run)),
         )
         for run in _diagonals(pairs)
         if len(run) > 1 or level[run[0], pairs[run[0]]] > ALONE
     ]
+
+
+def _correlated(sample: Sample) -> np.ndarray:
+    """The squared correlation of each number of an action with each one observed a step later. (D_a, D_o)"""
+    steps = sample.steps(1, most=STEPS)
+    if len(steps) < 16:
+        return np.zeros((sample.a.shape[1], sample.x.shape[1]))
+    a, later = sample.a[steps], sample.x[steps + 1]
+    a, later = (values - values.mean(0) for values in (a, later))
+    product = a.T @ later
+    return product**2 / np.maximum(np.outer(np.sum(a**2, 0), np.sum(later**2, 0)), 1e-150)
+
+
+def _further(linked: np.ndarray, j: int, i: int, size: int) -> int:
+    """How many pairs of columns on either side of a run go on with it. `linked` is (D_a, D_o)."""
+    count = 0
+    for step, at in ((1, size), (-1, -1)):
+        while 0 <= j + at < linked.shape[0] and 0 <= i + at < linked.shape[1] and linked[j + at, i + at]:
+            count, at = count + 1, at + step
+    return count
 
 
 def _leads(sample: Sample, j: int, i: int, lag: int) -> bool:
@@ -144,6 +168,17 @@ def displacement_sums(sample: Sample, lag: int, window: int) -> tuple[np.ndarray
     return total[steps - lag + window] - total[steps - lag], steps
 
 
+def moved_as_commanded(sample: Sample, match: Match, columns: list[int], of: list[int]) -> float:
+    """What a displacement explains of the motion of some columns at the times at which others move."""
+    commanded, steps = displacement_sums(sample, round(match.lag), WINDOW)
+    if len(steps) < 16:
+        return 0.0
+    size = np.linalg.norm(sample.x[steps + WINDOW][:, of] - sample.x[steps][:, of], axis=1)
+    fast = size > max(0.3 * float(np.quantile(size, 0.99)), 1e-12)
+    moved = sample.x[steps + WINDOW][:, columns] - sample.x[steps][:, columns]
+    return _explained(commanded[fast][:, list(match.action_columns)].ravel(), moved[fast].ravel())[0]
+
+
 def _fast(moved: np.ndarray) -> np.ndarray:
     """Where a number moves at all: one that presses against something does not follow its commands."""
     return np.abs(moved) > np.maximum(0.1 * np.quantile(np.abs(moved), 0.99, axis=0), 1e-12)
@@ -163,8 +198,8 @@ def _displacements(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -
             moved = sample.x[steps + window] - sample.x[steps]
             moved *= _fast(moved)
             product = commanded.T @ moved
-            energy = np.maximum((commanded**2).T @ (moved != 0), 1e-300)
-            r2 = product * np.abs(product) / np.maximum(energy * np.sum(moved**2, 0), 1e-300)
+            energy = np.maximum((commanded**2).T @ (moved != 0), 1e-150)
+            r2 = product * np.abs(product) / np.maximum(energy * np.sum(moved**2, 0), 1e-150)
             better = r2 > best + 1e-6
             best = np.where(better, r2, best)
             scales = np.where(better, product / energy, scales)
@@ -181,19 +216,18 @@ def _runs_of_one_scale(sample: Sample, best: np.ndarray, scales: np.ndarray) -> 
         while j + size < n_a and i + size < n_o:
             own = np.arange(size + 1)
             each, scale = best[j + own, i + own], scales[j + own, i + own]
-            if each[-1] <= max(EACH, 0.5 * each[:-1].mean()) or scale.max() > 2 * scale.min():
+            # Up to three a number that hardly moves may look slower; the fourth has to be like the others.
+            spread, weakest = (5.0, EACH) if size < 3 else (2.0, max(EACH, 0.5 * each[:-1].mean()))
+            if each[-1] <= weakest or scale.max() > spread * scale.min():
                 break
             size += 1
         if size < 2:
             continue
         own = np.arange(size)
         r2, fit, lag, overall = _common(sample, int(j), int(i), size)
-        if r2 > TOGETHER:
+        if r2 > (TOGETHER if size > 2 else PAIR):
             each = tuple(float(r) for r in best[j + own, i + own])
-            further = 0
-            for step, at in ((1, size), (-1, -1)):
-                while 0 <= j + at < n_a and 0 <= i + at < n_o and best[j + at, i + at] > EACH:
-                    further, at = further + 1, at + step
+            further = _further(best > EACH, int(j), int(i), size)
             candidates.append(Match("displacement", int(j), int(i), size, fit, lag, r2, each, overall, further))
     chosen: list[Match] = []
     for match in sorted(candidates, key=lambda m: -m.overall * m.size):
@@ -240,5 +274,5 @@ def _common(sample: Sample, j: int, i: int, size: int) -> tuple[float, float, fl
 
 def _explained(commanded: np.ndarray, moved: np.ndarray) -> tuple[float, float]:
     """The share of a motion that is proportional to what was commanded, negative if it goes the other way; the factor."""
-    product, energy = dot(commanded, moved), max(dot(commanded, commanded), 1e-300)
-    return product * abs(product) / (energy * max(dot(moved, moved), 1e-300)), product / energy
+    product, energy = dot(commanded, moved), max(dot(commanded, commanded), 1e-150)
+    return product * abs(product) / (energy * max(dot(moved, moved), 1e-150)), product / energy

@@ -43,8 +43,8 @@ def follows(sample: Sample, group: Sequence[int], hand: Sequence[int]) -> tuple[
     if fast.sum() < 16:
         return 0.0, 0.0
     y, h = moved[fast].ravel(), with_hand[fast].ravel()
-    product, energy = dot(y, h), max(dot(h, h), 1e-300)
-    return product * abs(product) / (energy * max(dot(y, y), 1e-300)), product / energy
+    product, energy = dot(y, h), max(dot(h, h), 1e-150)
+    return product * abs(product) / (energy * max(dot(y, y), 1e-150)), product / energy
 
 
 class Reach:

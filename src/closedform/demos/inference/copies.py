@@ -12,7 +12,7 @@ TOLERANCE = 1e-6  # of the range of a column
 
 
 def find_copies(sample: Sample) -> tuple[Copy, ...]:
-    """Columns that at each step equal another one a step earlier, such as stacked frames."""
+    """Columns that at each step equal another one a step earlier, such as stacked frames; a constant may be added."""
     steps = sample.steps(1)
     if len(steps) < 8:
         return ()
@@ -32,15 +32,19 @@ def _of_observations(sample: Sample, steps: np.ndarray) -> list[Copy]:
         return []
     some = changing[np.linspace(0, len(changing) - 1, SCREEN).astype(int)]
     now, last = x[some + 1], x[some]
-    same = np.ones((n, n), bool)  # column j now equals column i at the last step
+    same = np.ones((n, n), bool)  # column j now equals column i at the last step, but for an offset if it moves
+    offset = np.where(moves[:, None] & moves[None, :], now[0][:, None] - last[0][None, :], 0.0)
     for row in range(len(some)):
-        same &= np.abs(now[row][:, None] - last[row][None, :]) <= close[:, None]
+        same &= np.abs(now[row][:, None] - last[row][None, :] - offset) <= close[:, None]
     shifts = [int(j - i) for j, i in np.argwhere(same & moves[None, :] & moves[:, None]) if i != j]
     copies: dict[int, int] = {}
     for shift in sorted(set(shifts), key=lambda shift: (-shifts.count(shift), abs(shift))):
         columns = np.arange(max(shift, 0), min(n, n + shift))
         matches = same[columns, columns - shift] & sample.observed.usable[columns]
-        matches[matches] = [np.all(np.abs(x[steps + 1, j] - x[steps, j - shift]) <= close[j]) for j in columns[matches]]
+        matches[matches] = [
+            np.all(np.abs(x[steps + 1, j] - x[steps, j - shift] - offset[j, j - shift]) <= close[j])
+            for j in columns[matches]
+        ]
         sources = {i for j, i in copies.items() if j - i != shift}  # of what was found already: no copies themselves
         for run in np.split(columns, np.flatnonzero(np.diff(matches)) + 1):
             if matches[run[0] - columns[0]] and moves[run].any() and sources.isdisjoint(run.tolist()):

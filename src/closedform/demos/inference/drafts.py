@@ -61,7 +61,7 @@ class Draft:
         known = f"if it is, write '{part.body or '-'} {part.kind} {part.size}' there"
         overrule = wrong if part.confidence >= USED else known
         if part.kind == "other":
-            overrule = f"if it is a body's own, write e.g. 'body {'position' if part.size == 3 else 'quaternion'}' there"
+            overrule = "if it is a body's own, write its name and kind there"
         self._tell(part.columns, part.kind, part.confidence, part.evidence, overrule, part.body)
         if part.confidence >= USED:
             self.parts[part.start] = part
@@ -104,13 +104,13 @@ class Draft:
         for column in range(self.width):
             if self.owner[column] >= 0:
                 body = self.parts[int(self.owner[column])].body or body
+            elif body is not None and self.column.binary[column]:
+                self.add(Part(column, "binary", 1, body, 0.9, "takes one of two values"))
             elif body is not None:
-                kind = "binary" if self.column.binary[column] else "other"
-                evidence = "takes one of two values" if kind == "binary" else f"comes with {body}"
-                part = Part(column, kind, 1, body, 0.9 if kind == "binary" else 0.6, evidence)
-                self._tell((column,), kind, part.confidence, evidence, f"if it is not, write '- other 1' there", body)
-                self.parts[column] = part
-                self.owner[column] = column
+                size = 1
+                while self.is_free(column, size + 1) and not self.column.binary[column + size]:
+                    size += 1
+                self.add(Part(column, "other", size, body, 0.6, f"comes after the numbers of {body}"))
 
     def note_copies(self, copies: Iterable[Copy]) -> None:
         """Columns that repeat the last step."""

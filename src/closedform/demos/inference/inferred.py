@@ -42,7 +42,7 @@ class Copy:
 
     Attributes:
         column: of the observation, at step t.
-        source: the column that it equals at step t - 1.
+        source: the column that it equals at step t - 1, maybe with a constant added.
         of: whether that is a column of the observation or of the action.
     """
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from closedform.demos.inference.angles import is_swung, swings
-from closedform.demos.inference.commands import Match
+from closedform.demos.inference.commands import Match, moved_as_commanded
 from closedform.demos.inference.company import Reach, follows, rest_together
 from closedform.demos.inference.relations import Difference
 from closedform.demos.inference.rotations import Rotation
@@ -15,6 +15,7 @@ from closedform.demos.inference.sample import Sample
 
 ENOUGH = 0.7  # confidence below which a run of numbers is not called a position
 ALIKE = (0.3, 1.7)  # how far a body moves for each unit that the hand moves while it moves it
+LONGER = (4, 6, 7)  # with a gripper, with three numbers of a rotation, with both
 TOGETHER = 0.6  # how exactly a position and a rotation of one body rest and move at the same time
 
 
@@ -65,6 +66,18 @@ def hand_groups(matches: list[Match], sample: Sample) -> list[Group]:
         sure = 0.6 + 0.35 * float(np.clip((match.r2 - 0.5) / 0.5, 0, 1))
         columns = f"{match.action}..{match.action + match.size - 1}"
         groups.append(Group(match.observation, match.size, [(sure, f"action numbers {columns} are {words} these")], match))
+    size = max((group.size for group in groups), default=0)
+    return [group for group in groups if group.size == size]  # there is one space
+
+
+def long_hand_groups(matches: list[Match]) -> list[Group]:
+    """The first three of longer runs: joints, or a position with a gripper. To be used only if bodies say the latter."""
+    groups = []
+    for match in matches:
+        if match.size in LONGER:
+            first = replace(match, size=3, each=match.each[:3])
+            words = f"action numbers {match.action}..{match.action + match.size - 1} command these and more"
+            groups.append(Group(match.observation, 3, [(0.5, words)], first))
     return groups
 
 
@@ -97,6 +110,20 @@ def sort_differences(
         elif len(known & set(triple)) == 3:
             positions |= set(triple)
     return positions - vectors - seen, vectors - seen, seen
+
+
+def seen_from(sample: Sample, hand: Group, bodies: list[Group]) -> bool:
+    """Whether what seems to be a hand's position is where the hand is as seen from another body.
+
+    When the hand carries the body such numbers rest, and it is the body that moves as commanded.
+    """
+    if hand.hand is None or hand.hand.how == "target":
+        return False
+    for body in bodies:
+        own = moved_as_commanded(sample, hand.hand, body.columns, body.columns)
+        if own > 0.6 and moved_as_commanded(sample, hand.hand, hand.columns, body.columns) < 0.3:
+            return True
+    return False
 
 
 def _rests(sample: Sample, start: int) -> float:

@@ -85,7 +85,7 @@ def commanded_turns(sample: Sample, match: Match, observed: Rotation) -> float:
 
 
 def _share(wanted: np.ndarray, turned: np.ndarray) -> float:
-    return dot(wanted, turned) ** 2 / max(dot(wanted, wanted) * dot(turned, turned), 1e-300)
+    return dot(wanted, turned) ** 2 / max(dot(wanted, wanted) * dot(turned, turned), 1e-150)
 
 
 def _steady(axes: np.ndarray) -> float:
