@@ -91,3 +91,22 @@ def handwriting(rng: np.random.Generator, how: str, n_episodes: int = 7, n_steps
         actions = path[1:] if how == "next" else np.diff(path, axis=0) / 0.01
         episodes.append((path[:-1], actions))
     return Demos(episodes)
+
+
+def door(rng: np.random.Generator, n_episodes: int = 15, n_steps: int = 150) -> Demos:
+    """A hand of 27 joints that goes to a handle and pulls it; the palm, the handle and their difference are observed.
+
+    Joint targets are commanded in shares of each joint's range.
+    """
+    episodes = []
+    for _ in range(n_episodes):
+        angles = smooth(rng, n_steps + 1, 27)
+        start = np.array([0.0, 0.0, 0.2])
+        handle = np.array([rng.uniform(-0.3, 0.3), rng.uniform(0.2, 0.4), 0.3])
+        along = np.minimum(np.linspace(0, 1.5, n_steps), 1)[:, None]
+        pulled = np.maximum(np.linspace(-0.4, 0.2, n_steps), 0)[:, None] * np.array([1, 0.5, 0])
+        palm = start + along * (handle - start) + pulled + 0.01 * smooth(rng, n_steps, 3)
+        observations = [angles[:-1], palm, handle + pulled, palm - handle - pulled]
+        gain = np.linspace(0.3, 2, 27)
+        episodes.append((np.concatenate(observations, 1), angles[1:] * gain + gain - 1))
+    return Demos(episodes)

@@ -15,9 +15,16 @@ from closedform.demos.inference.company import rest_together
 from closedform.demos.inference.copies import find_copies
 from closedform.demos.inference.drafts import Draft, Part
 from closedform.demos.inference.inferred import Command, Copy, Finding, InferredLayouts, describe, layout_text
-from closedform.demos.inference.positions import Group, find_positions, hand_groups, long_hand_groups, seen_from, sort_differences
+from closedform.demos.inference.positions import (
+    Group,
+    find_positions,
+    hand_groups,
+    long_hand_groups,
+    seen_from,
+    sort_differences,
+)
 from closedform.demos.inference.relations import SURE, check_seen, find_differences, find_relative
-from closedform.demos.inference.rotations import Rotation, find_rotations, is_interleaved_6d
+from closedform.demos.inference.rotations import Rotation, find_rotations, is_interleaved_6d, is_unit_everywhere
 from closedform.demos.inference.sample import WIDEST, Sample
 from closedform.demos.inference.turning import commanded_rotation, commanded_turns
 
@@ -27,18 +34,19 @@ ORDERED = 0.8  # confidence in an order of numbers below which a rotation stays 
 
 def infer_layouts(demos: Demos) -> InferredLayouts:
     """Finds what the numbers of observations and actions are; what the demonstrations declare is not looked at."""
-    return _Inference(Sample.of(demos)).result()
+    return _Inference(demos).result()
 
 
 class _Inference:
     """The search, one step after the other; each uses what the ones before have found.
 
     Args:
-        sample: the data.
+        demos: the data.
     """
 
-    def __init__(self, sample: Sample):
-        self.sample = sample
+    def __init__(self, demos: Demos):
+        self.demos = demos
+        self.sample = sample = Sample.of(demos)
         self.observation = Draft("observation", sample.x.shape[1], sample.observed)
         self.action = Draft("action", sample.a.shape[1], sample.commanded)
         self.copies: tuple[Copy, ...] = ()
@@ -57,6 +65,8 @@ class _Inference:
         steps = sample.steps(1)
         rotations = find_rotations(sample.x, sample.observed, steps, sample.starts, free)
         inside = find_rotations(sample.a, sample.commanded, steps, None, sample.commanded.usable)
+        rotations = [r for r in rotations if is_unit_everywhere((e.observations for e in self.demos), r)]
+        inside = [r for r in inside if is_unit_everywhere((e.actions for e in self.demos), r)]
         find_relative(sample, rotations)
         for rotation in rotations:
             free[rotation.columns] = False
@@ -73,7 +83,9 @@ class _Inference:
         for start in vectors:
             self.observation.add(Part(start, "vector", 3, None, 0.95, "the difference of two observed positions"))
         for start in seen_vectors - vectors:
-            self.observation.add(Part(start, "other", 3, None, 0.95, "the difference of two positions, as a body sees it"))
+            self.observation.add(
+                Part(start, "other", 3, None, 0.95, "the difference of two positions, as a body sees it")
+            )
         for columns in [*(hand.columns for hand in hands), *(range(v, v + 3) for v in vectors | seen_vectors), turning]:
             free[list(columns)] = False
         if not hands:
@@ -135,6 +147,7 @@ class _Inference:
             rotation = hand.rotation or before
             if rotation is None or hand.hand is None or hand.size != 3:
                 continue
+            found: tuple[int, Rotation | None, float] | None
             if hand.hand.how == "target":
                 found = commanded_rotation(self.sample, hand.hand, rotation, inside)
             else:
@@ -142,7 +155,8 @@ class _Inference:
                 found = (hand.hand.action + hand.hand.size, None, share) if share > 0.5 else None
             if found is not None:
                 hand.rotation = rotation
-                self.rotation_commands.append((hand, *found))
+                start, asked_for, sure = found
+                self.rotation_commands.append((hand, start, asked_for, sure))
 
     def _pool_orders(self, rotations: list[Rotation]) -> None:
         """One dataset writes all of its quaternions in one order, so that the evidence of each counts for all."""

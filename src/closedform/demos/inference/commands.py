@@ -10,7 +10,7 @@ from closedform.demos.inference.sample import Sample, dot
 
 LAGS = 9  # steps of delay that are tried
 WINDOW = 5  # steps over which displacements are added up, so that noise averages out
-STEPS = 4000
+STEPS = 3000
 LEVEL = 0.5  # of a target's variance that the observed number explains without being scaled
 ALONE = 0.9  # the same where one number is commanded and none of its neighbors
 SCALED = 0.8  # squared correlation of a target in other units, such as a joint's in shares of its range
@@ -18,6 +18,10 @@ LEAD = 0.1  # how well where the target is ahead says where the number goes
 EACH, TOGETHER = 0.25, 0.6  # what displacements explain of each number, and of the motion of three
 PAIR = 0.8  # the same of the motion of two, of which chance finds more
 EXACT = 0.98
+SHIFTS = (0.2, 0.35, 0.5, 0.65, 0.8)  # of an episode by which actions are moved to see what they explain there
+GAIN = 0.3  # of what they leave open there that they explain at their own time
+CHANCE = 0.01
+CANDIDATES = 24  # runs that are looked at closely
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,11 @@ def _targets(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list
     pairs = {}
     for j in np.flatnonzero(level.max(1, initial=-np.inf) > LEVEL):
         for i in np.argsort(-level[j])[:4]:
-            if level[j, i] > LEVEL and level[j, i] >= level[:, i].max() - 1e-9:
-                if _leads(sample, int(j), int(i), int(lags[j, i])):
-                    pairs[int(j)] = int(i)
-                    break
-    return [
+            best = level[j, i] > LEVEL and level[j, i] >= level[:, i].max() - 1e-9
+            if best and _leads(sample, int(j), int(i), int(lags[j, i])):
+                pairs[int(j)] = int(i)
+                break
+    matches = [
         Match(
             how="target",
             action=run[0],
@@ -112,6 +116,7 @@ def _targets(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list
         for run in _diagonals(pairs)
         if len(run) > 1 or level[run[0], pairs[run[0]]] > ALONE
     ]
+    return [match for match in matches if is_no_chance(sample, match)]
 
 
 def _correlated(sample: Sample) -> np.ndarray:
@@ -164,8 +169,47 @@ def _diagonals(pairs: dict[int, int]) -> list[list[int]]:
 def displacement_sums(sample: Sample, lag: int, window: int) -> tuple[np.ndarray, np.ndarray]:
     """What was commanded and what moved in windows of steps. Returns (n, D_a) and the (n,) steps where they begin."""
     steps = sample.steps(window, before=lag, most=STEPS)
-    total = np.concatenate([np.zeros((1, sample.a.shape[1])), np.cumsum(sample.a, 0)])
-    return total[steps - lag + window] - total[steps - lag], steps
+    return sample.total[steps - lag + window] - sample.total[steps - lag], steps
+
+
+def is_no_chance(sample: Sample, match: Match) -> bool:
+    """Whether a match is better than that of the same actions at other times, and than the best of many by chance.
+
+    Slow paths have few independent values, as many as the actions cross their mean; and actions with an offset explain
+    whatever drifts, at any time.
+    """
+    columns, own = list(match.action_columns), sample.a[:, list(match.action_columns)]
+    centered = own - own.mean(0)
+    crossings = np.sum(np.diff(np.sign(centered), axis=0) != 0) + sample.n_episodes
+    tried = sample.a.shape[1] * sample.x.shape[1] * LAGS
+    if np.log(tried) + crossings / 2 * np.log(max(1 - match.r2, 1e-12)) > np.log(CHANCE):
+        return False
+    explained = _explained_at(sample, match, own)
+    for share in SHIFTS:
+        moved = np.concatenate(
+            [
+                np.roll(sample.a[first:last, columns], int(share * (last - first)), axis=0)
+                for first, last in zip(sample.bounds[:-1], sample.bounds[1:], strict=True)
+            ]
+        )
+        elsewhere = max(_explained_at(sample, match, moved), 0.0)
+        if explained - elsewhere < GAIN * (1 - elsewhere):
+            return False
+    return True
+
+
+def _explained_at(sample: Sample, match: Match, actions: np.ndarray) -> float:
+    """What actions (N, size) explain of the numbers that they command."""
+    columns, lag = list(match.observation_columns), round(match.lag)
+    if match.how == "target":
+        steps = sample.steps(lag, most=STEPS)
+        error = np.mean((actions[steps] - sample.x[steps + lag][:, columns]) ** 2, axis=0)
+        return 1 - float(error.sum() / max(float(actions[steps].var(0).sum()), 1e-150))
+    steps = sample.steps(WINDOW, before=lag, most=STEPS)
+    total = np.concatenate([np.zeros((1, len(columns))), np.cumsum(actions, 0)])
+    moved = sample.x[steps + WINDOW][:, columns] - sample.x[steps][:, columns]
+    fast = _fast(moved)
+    return _explained((total[steps - lag + WINDOW] - total[steps - lag])[fast], moved[fast])[0]
 
 
 def moved_as_commanded(sample: Sample, match: Match, columns: list[int], of: list[int]) -> float:
@@ -221,30 +265,33 @@ def _runs_of_one_scale(sample: Sample, best: np.ndarray, scales: np.ndarray) -> 
             if each[-1] <= weakest or scale.max() > spread * scale.min():
                 break
             size += 1
-        if size < 2:
-            continue
-        own = np.arange(size)
-        r2, fit, lag, overall = _common(sample, int(j), int(i), size)
+        if size > 1:
+            own = np.arange(size)
+            candidates.append((float(best[j + own, i + own].sum()), int(j), int(i), size))
+    matches = []
+    for _, j, i, size in sorted(candidates, reverse=True)[:CANDIDATES]:
+        r2, fit, lag, overall = _common(sample, j, i, size)
         if r2 > (TOGETHER if size > 2 else PAIR):
-            each = tuple(float(r) for r in best[j + own, i + own])
-            further = _further(best > EACH, int(j), int(i), size)
-            candidates.append(Match("displacement", int(j), int(i), size, fit, lag, r2, each, overall, further))
+            each = tuple(float(r) for r in best[j + np.arange(size), i + np.arange(size)])
+            further = _further(best > EACH, j, i, size)
+            matches.append(Match("displacement", j, i, size, fit, lag, r2, each, overall, further))
     chosen: list[Match] = []
-    for match in sorted(candidates, key=lambda m: -m.overall * m.size):
+    for match in sorted(matches, key=lambda m: -m.overall * m.size):
         apart = all(
             set(match.action_columns).isdisjoint(other.action_columns)
             and set(match.observation_columns).isdisjoint(other.observation_columns)
             for other in chosen
         )
-        if apart:
+        if apart and is_no_chance(sample, match):
             chosen.append(match)
     return chosen
 
 
 def _common(sample: Sample, j: int, i: int, size: int) -> tuple[float, float, float, float]:
-    """What one scale and one delay explain of a run's motion while it moves, both of these, and what they explain of all.
+    """How well one scale and one delay explain a run's motion.
 
-    The delay is found between steps.
+    Returns:
+        The share that is explained while it moves, the scale, the delay, and the share of all that is explained.
     """
     found: list[tuple[float, float, float]] = []
     for window in (1, WINDOW):
@@ -264,15 +311,33 @@ def _common(sample: Sample, j: int, i: int, size: int) -> tuple[float, float, fl
     if not found:
         return 0.0, 0.0, 0.0, 0.0
     top = int(np.argmax([r2 for r2, *_ in found]))
-    lag = float(top)
-    if 0 < top < len(found) - 1:
-        before, peak, after = (found[top + k][0] for k in (-1, 0, 1))
-        bend = before - 2 * peak + after
-        lag += 0.5 * (before - after) / bend if bend < 0 else 0.0
-    return found[top][0], found[top][1], lag, max(overall for *_, overall in found)
+    r2, scale, _ = found[top]
+    scale, lag = _response(sample, j, i, size) or (scale, float(top))
+    return r2, scale, lag, max(overall for *_, overall in found)
+
+
+def _response(sample: Sample, j: int, i: int, size: int) -> tuple[float, float] | None:
+    """The sum and the mean delay of how numbers respond to a command in the steps after it, by least squares.
+
+    None where the data does not tell: commands that change slowly, or a response that is not mainly forward.
+    """
+    steps = sample.steps(1, before=LAGS, most=STEPS)
+    if len(steps) < 10 * LAGS:
+        return None
+    moved = sample.x[steps + 1, i : i + size] - sample.x[steps, i : i + size]
+    fast = _fast(moved)
+    commanded = np.stack([sample.a[steps - k, j : j + size][fast] for k in range(LAGS + 1)], 1)
+    normal = np.einsum("ni,nj->ij", commanded, commanded)
+    normal += 1e-3 * np.trace(normal) / len(normal) * np.eye(len(normal))
+    weights = np.linalg.solve(normal, np.einsum("ni,n->i", commanded, moved[fast]))
+    total = float(weights.sum())
+    if total <= 0 or weights.min() < -0.25 * weights.max():
+        return None
+    lag = float(weights @ np.arange(len(weights))) / total
+    return (total, lag) if 0 <= lag <= LAGS else None
 
 
 def _explained(commanded: np.ndarray, moved: np.ndarray) -> tuple[float, float]:
-    """The share of a motion that is proportional to what was commanded, negative if it goes the other way; the factor."""
+    """The share of a motion that is proportional to what was commanded, negative if it goes against it; the factor."""
     product, energy = dot(commanded, moved), max(dot(commanded, commanded), 1e-150)
     return product * abs(product) / (energy * max(dot(moved, moved), 1e-150)), product / energy

@@ -62,9 +62,11 @@ class Reach:
         whole = np.flatnonzero(lengths >= 4)
         if len(whole) > EPISODES:
             whole = whole[np.linspace(0, len(whole) - 1, EPISODES).astype(int)]
-        self.steps = np.stack(
-            [np.linspace(sample.bounds[e], sample.bounds[e + 1] - 1, POINTS).astype(int) for e in whole]
-        ) if len(whole) else np.zeros((0, POINTS), int)
+        self.steps = (
+            np.stack([np.linspace(sample.bounds[e], sample.bounds[e + 1] - 1, POINTS).astype(int) for e in whole])
+            if len(whole)
+            else np.zeros((0, POINTS), int)
+        )
         self.sample = sample
         self.path = sample.x[self.steps][..., list(hand)]  # (E, P, n)
         self.unit = np.maximum(self.path.reshape(-1, len(hand)).std(0), 1e-12) if len(whole) else np.ones(len(hand))

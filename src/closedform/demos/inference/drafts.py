@@ -93,7 +93,11 @@ class Draft:
             kind = "other"
         if not self.is_free(own[0], len(own)):
             return
-        wrong = "if it is not, write '- other {0}' there" if command.body else "joints need no entry of their own: '- other {0}'"
+        wrong = (
+            "if it is not, write '- other {0}' there"
+            if command.body
+            else "joints need no entry of their own: '- other {0}'"
+        )
         self._tell(own, command.how, command.confidence, evidence, wrong.format(len(own)), command.body)
         self.parts[own[0]] = Part(own[0], kind, len(own), command.body, command.confidence, evidence)
         self.owner[list(own)] = own[0]
@@ -166,7 +170,11 @@ class Draft:
             entry = Entry(part.kind, part.size, part.body) if part else Entry("other", 1)  # pyright: ignore[reportArgumentType]
             column += entry.size
             last = entries[-1] if entries else None
-            if last is not None and entry.kind in ("other", "binary") and (last.kind, last.body) == (entry.kind, entry.body):
+            if (
+                last is not None
+                and entry.kind in ("other", "binary")
+                and (last.kind, last.body) == (entry.kind, entry.body)
+            ):
                 entries[-1] = Entry(entry.kind, last.size + entry.size, entry.body)
             else:
                 entries.append(entry)

@@ -61,8 +61,8 @@ class Command:
         action_columns, observation_columns: which numbers, of equal count.
         body: the commanded body; None for numbers that are not a body's position, such as joints.
         scale: of a displacement, by how much an observed number changes for each unit of the action; 1 for targets.
-        lag: steps by which the observed numbers follow. A body under constant displacements a is `scale * lag * a` behind
-            the path that they add up to.
+        lag: steps by which the observed numbers follow. A body under constant displacements a is `scale * lag * a`
+            behind the path that they add up to.
         r2: the share of the motion that this explains.
         confidence: 0 to 1.
     """

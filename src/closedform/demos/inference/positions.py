@@ -65,13 +65,15 @@ def hand_groups(matches: list[Match], sample: Sample) -> list[Group]:
         words = "targets of" if match.how == "target" else "displacements of"
         sure = 0.6 + 0.35 * float(np.clip((match.r2 - 0.5) / 0.5, 0, 1))
         columns = f"{match.action}..{match.action + match.size - 1}"
-        groups.append(Group(match.observation, match.size, [(sure, f"action numbers {columns} are {words} these")], match))
+        groups.append(
+            Group(match.observation, match.size, [(sure, f"action numbers {columns} are {words} these")], match)
+        )
     size = max((group.size for group in groups), default=0)
     return [group for group in groups if group.size == size]  # there is one space
 
 
 def long_hand_groups(matches: list[Match]) -> list[Group]:
-    """The first three of longer runs: joints, or a position with a gripper. To be used only if bodies say the latter."""
+    """The first three of longer runs: joints, or a position with a gripper, which only other bodies can tell."""
     groups = []
     for match in matches:
         if match.size in LONGER:
@@ -86,8 +88,8 @@ def sort_differences(
 ) -> tuple[set[int], set[int], set[int]]:
     """Of numbers that are differences: the positions, the vectors between them, and the vectors as a body sees them.
 
-    `one = other + between` does not say which of the last two is the vector. That is the one which is no known position,
-    or if neither is one, which moves whenever anything moves.
+    `one = other + between` does not say which of the last two is the vector. That is the one which is no known
+    position, or if neither is one, which moves whenever anything moves.
 
     Returns:
         The first columns of each.
@@ -200,7 +202,9 @@ def _weigh_hand(sample: Sample, group: Group, hand: Group, reach: Reach) -> None
         group.reasons.append((sure, f"when it moves, it moves with {_span(hand)} ({explained:.0%})"))
     ratio, share = reach(group.columns)
     if ratio < 0.6 and share > 0.8:
-        group.reasons.append((0.85, f"{_span(hand)} comes {1 / max(ratio, 0.01):.0f} times nearer to it than to others'"))
+        group.reasons.append(
+            (0.85, f"{_span(hand)} comes {1 / max(ratio, 0.01):.0f} times nearer to it than to others'")
+        )
     elif ratio < 0.8 and share > 0.7:
         group.reasons.append((0.5, f"{_span(hand)} comes nearer to it than to that of other episodes"))
 

@@ -1,7 +1,8 @@
-"""Rotations: runs of numbers that can only be quaternions, rotation-6D or axis-angle, and the order of their numbers."""
+"""Rotations: runs of numbers that can only be quaternions, rotation-6D or axis-angle, and their order."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -135,6 +136,18 @@ def find_rotations(
         for rotation in found:
             weigh_order(rotation, values[:, rotation.columns], starts)
     return found
+
+
+def is_unit_everywhere(arrays: Iterable[np.ndarray], rotation: Rotation) -> bool:
+    """Whether numbers that are a rotation in a part of the data are one in all of it."""
+    if rotation.family == "axis_angle":
+        return True
+    size = 4 if rotation.family == "quaternion" else 3
+    for array in arrays:
+        norms = np.linalg.norm(array[:, rotation.columns].astype(np.float64).reshape(len(array), -1, size), axis=2)
+        if len(norms) and not np.abs(norms - 1).max() < UNIT:
+            return False
+    return True
 
 
 def weigh_order(rotation: Rotation, values: np.ndarray, starts: np.ndarray) -> None:

@@ -63,8 +63,7 @@ class Sample:
         commanded = _columns([episode.actions for episode in demos])
         wanted = max(1, min(len(demos), MOST_STEPS * len(demos) // max(demos.n_steps, 1)))
         chosen = [demos[int(i)] for i in np.unique(np.linspace(0, len(demos) - 1, wanted).round())]
-        most = max(MOST_STEPS // len(chosen), 2)
-        most = max(most, 2 * MOST_STEPS // max(len(chosen), 2)) if len(chosen) > 1 else MOST_STEPS
+        most = MOST_STEPS if len(chosen) == 1 else 2 * MOST_STEPS // len(chosen)  # of each
         x = [np.where(observed.usable, e.observations[:most].astype(np.float64), 0.0) for e in chosen]
         a = [np.where(commanded.usable, e.actions[:most].astype(np.float64), 0.0) for e in chosen]
         bounds = np.cumsum([0, *map(len, x)])
@@ -87,6 +86,11 @@ class Sample:
         starts = np.repeat(self.bounds[:-1], np.diff(self.bounds))
         return np.arange(len(self.x)) - starts
 
+    @cached_property
+    def total(self) -> np.ndarray:
+        """(N + 1, D_a), the sums of all actions before each step."""
+        return np.concatenate([np.zeros((1, self.a.shape[1])), np.cumsum(self.a, 0)])
+
     def steps(self, ahead: int, before: int = 0, most: int = 1 << 62) -> np.ndarray:
         """Steps that have `ahead` steps after them and `before` before them, `most` of them, evenly spread."""
         steps = np.flatnonzero((self.left >= ahead) & (self.done >= before))
@@ -99,7 +103,7 @@ class Sample:
         """The first step of each episode that has one."""
         return self.bounds[:-1][np.diff(self.bounds) > 0]
 
-    def moving(self, columns: list[int] | np.ndarray) -> np.ndarray:
+    def moving(self, columns: list[int]) -> np.ndarray:
         """Whether these numbers change from each step to the next, in steps(1). (M,)
 
         Each counts in units of its own fast steps, so that a jitter of 2% of these is rest.
@@ -109,7 +113,7 @@ class Sample:
         if not len(steps):
             return np.zeros(0, bool)
         fast = np.quantile(change, 0.99, axis=0)
-        return (change > np.maximum(0.02 * fast, 1e-12)).any(1)
+        return np.any(change > np.maximum(0.02 * fast, 1e-12), axis=1)
 
 
 def dot(first: np.ndarray, second: np.ndarray) -> float:

@@ -80,7 +80,9 @@ def commanded_turns(sample: Sample, match: Match, observed: Rotation) -> float:
         shares.append(max(_share(wanted, turns.ravel()) for turns in (world, body)))
     best = int(np.argmax(shares))
     if shares[best] > EXPLAINED and shares[best] > shares[1 - best] + LEAD:
-        observed.support(EVIDENCE if best == 0 else -EVIDENCE, f"read so, actions explain {shares[best]:.0%} of its turning")
+        observed.support(
+            EVIDENCE if best == 0 else -EVIDENCE, f"read so, actions explain {shares[best]:.0%} of its turning"
+        )
     return float(shares[best])
 
 
