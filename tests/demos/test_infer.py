@@ -345,3 +345,39 @@ def test_a_quaternion_that_is_none_in_one_late_episode_is_left_open():
     assert known(found_in(Demos([tuple(e) for e in episodes])).observation_layout) == {(0, "quaternion", 4): None}
     episodes[1][0] = episodes[1][0] * (np.arange(1000) != 500)[:, None]
     assert not known(found_in(Demos([tuple(e) for e in episodes])).observation_layout)
+
+
+@pytest.mark.parametrize("how", ["velocity", "target"])
+@pytest.mark.parametrize("scale", [1.0, 200.0])
+def test_the_heading_of_a_planar_robot_is_no_height(how, scale):
+    """x, y and a wrapped heading, all three commanded at once."""
+    rng = np.random.default_rng(12)
+    episodes = []
+    for _ in range(8):
+        path = np.concatenate([smooth(rng, 201, 2, scale), np.cumsum(rng.normal(size=(201, 1)) * 0.1 + 0.06, 0)], 1)
+        actions = np.diff(path, axis=0) / 0.05 if how == "velocity" else path[1:]
+        wrapped = np.concatenate([path[:, :2], (path[:, 2:] + np.pi) % (2 * np.pi) - np.pi], 1)
+        episodes.append((wrapped[:-1], actions))
+    inferred = found_in(Demos(episodes))
+    assert known(inferred.observation_layout) == {(0, "position", 2): "hand", (2, "angle", 1): None}
+    assert (0, "vector" if how == "velocity" else "position", 2) in known(inferred.action_layout)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_episodes_that_are_all_alike_count_as_one(seed):
+    """What happens at the same time in each episode is no evidence that one thing commands the other."""
+    rng = np.random.default_rng(seed)
+    path = smooth(rng, 100, 20)
+    episodes = [
+        (path[:, :15] + 0.05 * smooth(rng, 100, 15), path[:, 15:] + 0.05 * smooth(rng, 100, 5)) for _ in range(9)
+    ]
+    inferred = found_in(Demos(episodes))
+    assert not known(inferred.observation_layout) and not inferred.commands
+
+
+def test_numbers_that_are_not_in_order_are_left_open():
+    """The hand's coordinates are far apart: that two of them are next to each other makes no planar hand."""
+    demos = stacked_pick(np.random.default_rng(13))
+    order = [0, 1, 3, 4, 7, 2, 8, 5, 9, 6, 10]
+    inferred = found_in(Demos([(e.observations[:, order], e.actions) for e in demos]))
+    assert not known(inferred.observation_layout)

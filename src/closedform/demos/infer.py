@@ -72,7 +72,8 @@ class _Inference:
             free[rotation.columns] = False
         self.jumps = wraps(sample.x, steps)
         turning = [int(c) for c in np.flatnonzero((self.jumps > 0) & free)]
-        matches = find_commands(sample, free & sample.observed.varies, sample.commanded.varies)
+        straight = free & sample.observed.varies & (self.jumps == 0)
+        matches = find_commands(sample, straight, sample.commanded.varies & (wraps(sample.a, steps) == 0))
         hands = hand_groups(matches, sample)
         differences = find_differences(sample, free)
         for difference in differences:
@@ -106,7 +107,8 @@ class _Inference:
         self._add_angles(turning, hands + bodies, steps)
         self._add_commands([hand.hand for hand in hands if hand.hand], hands)
         self._add_action_rotations(inside, steps)
-        rest = [match for match in matches if not any(hand.hand is match for hand in hands)]
+        used = {column for command in self.commands for column in command.action_columns}
+        rest = [match for match in matches if used.isdisjoint(match.action_columns)]
         self._add_commands([match for match in rest if match.size > 3 or match.r2 > ALONE], hands)
         self.action.give_rest_to_hands()
 

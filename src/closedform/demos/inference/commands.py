@@ -21,6 +21,7 @@ EXACT = 0.98
 SHIFTS = (0.2, 0.35, 0.5, 0.65, 0.8)  # of an episode by which actions are moved to see what they explain there
 GAIN = 0.3  # of what they leave open there that they explain at their own time
 CHANCE = 0.01
+PHASES = 30  # parts of an episode at which episodes are compared
 CANDIDATES = 24  # runs that are looked at closely
 
 
@@ -37,6 +38,7 @@ class Match:
         overall: the share of all of the observed motion that is explained, rest included; a thing that is carried
             follows as well as the hand that carries it, but not all the time.
         further: how many more numbers next to the run are commanded one for one, in other units; joints go on.
+        astray: how many other numbers of the action command observed numbers elsewhere, so that order tells nothing.
     """
 
     how: str
@@ -49,6 +51,7 @@ class Match:
     each: tuple[float, ...] = ()
     overall: float = 1.0
     further: int = 0
+    astray: int = 0
 
     @property
     def action_columns(self) -> tuple[int, ...]:
@@ -101,6 +104,7 @@ def _targets(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list
             if best and _leads(sample, int(j), int(i), int(lags[j, i])):
                 pairs[int(j)] = int(i)
                 break
+    runs = _diagonals(pairs)
     matches = [
         Match(
             how="target",
@@ -112,8 +116,9 @@ def _targets(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list
             r2=float(np.mean([level[j, pairs[j]] for j in run])),
             each=tuple(float(level[j, pairs[j]]) for j in run),
             further=_further(alike > SCALED, run[0], pairs[run[0]], len(run)),
+            astray=sum(len(other) == 1 and other is not run for other in runs),
         )
-        for run in _diagonals(pairs)
+        for run in runs
         if len(run) > 1 or level[run[0], pairs[run[0]]] > ALONE
     ]
     return [match for match in matches if is_no_chance(sample, match)]
@@ -180,7 +185,10 @@ def is_no_chance(sample: Sample, match: Match) -> bool:
     """
     columns, own = list(match.action_columns), sample.a[:, list(match.action_columns)]
     centered = own - own.mean(0)
-    crossings = np.sum(np.diff(np.sign(centered), axis=0) != 0) + sample.n_episodes
+    crossings = np.sum(np.diff(np.sign(centered), axis=0) != 0) / sample.n_episodes + 1
+    crossings *= 1 + (sample.n_episodes - 1) * _unlike(sample, own)
+    if match.how == "target":  # unit and origin of each number agree too
+        crossings += 2 * match.size
     tried = sample.a.shape[1] * sample.x.shape[1] * LAGS
     if np.log(tried) + crossings / 2 * np.log(max(1 - match.r2, 1e-12)) > np.log(CHANCE):
         return False
@@ -196,6 +204,16 @@ def is_no_chance(sample: Sample, match: Match) -> bool:
         if explained - elsewhere < GAIN * (1 - elsewhere):
             return False
     return True
+
+
+def _unlike(sample: Sample, values: np.ndarray) -> float:
+    """The share of the variance that is not common to all episodes at the same part of them. (N, D) -> 0 to 1."""
+    long = np.flatnonzero(np.diff(sample.bounds) > 1)
+    if len(long) < 2:
+        return 1.0
+    rows = np.stack([np.linspace(sample.bounds[e], sample.bounds[e + 1] - 1, PHASES).astype(int) for e in long])
+    spread = max(float(values[rows].var(axis=(0, 1)).sum()), 1e-150)
+    return float(values[rows].var(axis=0).mean(axis=0).sum()) / spread
 
 
 def _explained_at(sample: Sample, match: Match, actions: np.ndarray) -> float:
@@ -274,7 +292,9 @@ def _runs_of_one_scale(sample: Sample, best: np.ndarray, scales: np.ndarray) -> 
         if r2 > (TOGETHER if size > 2 else PAIR):
             each = tuple(float(r) for r in best[j + np.arange(size), i + np.arange(size)])
             further = _further(best > EACH, j, i, size)
-            matches.append(Match("displacement", j, i, size, fit, lag, r2, each, overall, further))
+            others = [k for k in range(n_a) if not j <= k < j + size and best[k].max() > PAIR]
+            astray = sum(1 / 3 < scales[k, best[k].argmax()] / max(fit, 1e-150) < 3 for k in others)
+            matches.append(Match("displacement", j, i, size, fit, lag, r2, each, overall, further, astray))
     chosen: list[Match] = []
     for match in sorted(matches, key=lambda m: -m.overall * m.size):
         apart = all(

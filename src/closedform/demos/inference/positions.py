@@ -16,6 +16,7 @@ from closedform.demos.inference.sample import Sample
 ENOUGH = 0.7  # confidence below which a run of numbers is not called a position
 ALIKE = (0.3, 1.7)  # how far a body moves for each unit that the hand moves while it moves it
 LONGER = (4, 6, 7)  # with a gripper, with three numbers of a rotation, with both
+UNITS = 50.0  # by which spreads of numbers of one unit may differ
 TOGETHER = 0.6  # how exactly a position and a rotation of one body rest and move at the same time
 
 
@@ -57,8 +58,8 @@ class Group:
 def hand_groups(matches: list[Match], sample: Sample) -> list[Group]:
     """Commanded runs of two or three numbers of one unit; what goes on for longer is joints."""
     groups = []
-    for match in matches:
-        if match.size not in (2, 3) or match.further >= 2:
+    for match in [_of_one_unit(match, sample) for match in matches]:
+        if match.size not in (2, 3) or match.further >= 2 or (match.size == 2 and match.astray):
             continue
         if not (sample.observed.varies & ~sample.observed.binary)[list(match.observation_columns)].all():
             continue
@@ -70,6 +71,16 @@ def hand_groups(matches: list[Match], sample: Sample) -> list[Group]:
         )
     size = max((group.size for group in groups), default=0)
     return [group for group in groups if group.size == size]  # there is one space
+
+
+def _of_one_unit(match: Match, sample: Sample) -> Match:
+    """A run of three without its third number if that is of another unit, such as an angle after pixels."""
+    if match.size != 3:
+        return match
+    spread = sample.x[:, list(match.observation_columns)].std(0)
+    if spread[2] * UNITS < spread[:2].min() or spread[2] > UNITS * spread[:2].max():
+        return replace(match, size=2, each=match.each[:2])
+    return match
 
 
 def long_hand_groups(matches: list[Match]) -> list[Group]:
