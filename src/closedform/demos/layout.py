@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from reprlib import repr as brief
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from closedform.errors import ConfigError
+
+if TYPE_CHECKING:
+    from closedform.demos.demos import Demos
+    from closedform.demos.inference.inferred import InferredLayouts
 
 Kind = Literal[
     "position",
@@ -137,6 +141,13 @@ class Layout:
     def plain(cls, width: int) -> Layout:
         """A layout of `width` numbers about which nothing is known."""
         return cls((Entry("other", width),))
+
+    @classmethod
+    def infer(cls, demos: Demos) -> InferredLayouts:
+        """Finds the layouts of demonstrations in their numbers, with a confidence and the evidence for each entry."""
+        from closedform.demos.infer import infer_layouts
+
+        return infer_layouts(demos)
 
     @cached_property
     def width(self) -> int:
