@@ -69,7 +69,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
         progress: Progress | None = None,
         **parameters: Any,
     ):
-        demos = demos if isinstance(demos, Demos) else Demos(demos)
+        if not isinstance(demos, Demos):
+            demos = Demos(demos)
+        elif not demos.finite:  # it was read to be looked at
+            demos = Demos(demos, demos.observation_layout, demos.action_layout)
         self._build(
             lambda spec: build_store(spec, demos.episodes, np.arange(len(demos)), progress),
             len(demos),
