@@ -25,6 +25,7 @@ from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, generator
+from closedform.policies.saving import save_policy
 from closedform.retrieval.faiss_index import Recall
 from closedform.retrieval.feature_map import make_feature_map
 from closedform.retrieval.large_store import LargeStore, Progress, build_store
@@ -377,8 +378,6 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder: config.json, policy.safetensors, and the index of a large one; see `load`."""
-        from closedform.policies.saving import save_policy
-
         save_policy(self, folder)
 
 

@@ -12,6 +12,7 @@ from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy
 from closedform.policies.generated import Generated, unmeasured
 from closedform.policies.neighborhood import find_neighborhood
+from closedform.policies.saving import register_policy
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
@@ -67,6 +68,7 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
         )
 
 
+@register_policy
 class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
     """Repeats the nearest demonstrated chunk: the paper's 1-NN policy (its appendix "1-NN Policy")."""
 
@@ -81,6 +83,7 @@ class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
         return weights
 
 
+@register_policy
 class KernelRegressionPolicy(_WeightedAverage[KernelConfig]):
     """Averages the neighbors' chunks with the observation kernel's weights (Nadaraya and Watson).
 
