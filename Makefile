@@ -7,7 +7,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-reference test-bare lint fuzz bench bench-gpu bench-check soak paper clean
+.PHONY: demo test test-reference test-bare lint import-graph fuzz bench bench-gpu bench-check soak paper clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -30,6 +30,10 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python scripts/import_graph.py --check
+
+import-graph: .venv/.dev  # draws it in CONTRIBUTING.md
+	$(BIN)/python scripts/import_graph.py
 
 fuzz: .venv/.dev  # a minute of random inputs; FUZZ='--seconds 600 --only formats' and the like for more
 	$(BIN)/python -m fuzz $(FUZZ)

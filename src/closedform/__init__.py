@@ -8,13 +8,13 @@ from closedform.diffusion.denoiser import ClosedForm, Denoiser
 from closedform.diffusion.process import DDPM, Flow, Process
 from closedform.diffusion.sampler import Step, ddim, ddpm, euler
 from closedform.errors import ClosedFormError, ClosedFormWarning
+from closedform.formats import load_policy
 from closedform.policies.agent import Agent
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
-from closedform.policies.saving import load_policy
 from closedform.retrieval.term import Term
 
 __version__ = "0.1.0"

@@ -235,12 +235,8 @@ def _check_layouts(expected: Layout, found: Layout, name: str, what: str) -> Non
         )
 
 
-def read_edited(snapshot: Snapshot, content: dict[str, Any]) -> EditedPolicy:
-    """Reads a policy that `EditedPolicy.save` wrote, given what its config.json says."""
-    from closedform.editing.augmented_policy import AugmentedPolicy
-    from closedform.editing.guided_policy import GuidedPolicy
-
-    kinds: dict[str, type[GuidedPolicy | AugmentedPolicy]] = {"guide": GuidedPolicy, "augment": AugmentedPolicy}
+def read_edited(snapshot: Snapshot, content: dict[str, Any], kinds: dict[str, type[Any]]) -> EditedPolicy:
+    """Reads a policy that `EditedPolicy.save` wrote, given what its config.json says and the classes by their edits."""
     path, kind = snapshot.folder / "config.json", kinds.get(str(content.get("edit")))
     parameters, parts = content.get("parameters"), content.get("parts")
     if kind is None or not isinstance(parameters, dict) or not isinstance(parts, list):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -44,9 +44,8 @@ class StepResult(NamedTuple):
     done: bool
 
 
-@runtime_checkable
-class Environment(Protocol):
-    """A task. The same seed and actions give the same episode, whatever ran before.
+class EnvironmentSpec(Protocol):
+    """What is known about an environment before it is built; the class of one, or one that was built.
 
     Attributes:
         observation_layout, action_layout: what its numbers are.
@@ -58,6 +57,15 @@ class Environment(Protocol):
     action_layout: Layout
     max_steps: int
     rate: float
+
+
+@runtime_checkable
+class Environment(EnvironmentSpec, Protocol):
+    """A task. The same seed and actions give the same episode, whatever ran before.
+
+    Where the attributes are those of a class, environments are built only where episodes run. A class method
+    `check_installed`, if there is one, is called before anything else and says what is missing.
+    """
 
     def reset(self, seed: int) -> np.ndarray:
         """Begins the episode of a seed and returns its first observation (D_o,)."""
@@ -125,8 +133,9 @@ def make_environment(name: str) -> Environment:
         name: one of `environment_names()`, or `package.module:function`, where the function (or class) takes no
             arguments. Packages can announce theirs in the entry points `closedform.environments`.
     """
+    factory = _factory(name)
     try:
-        environment = _factory(name)()
+        environment = factory()
     except ClosedFormError:
         raise
     except Exception as error:  # it is somebody's code
@@ -140,9 +149,32 @@ def make_environment(name: str) -> Environment:
             raise ConfigError(
                 f"environment {name!r}: expected {what} to be a Layout, found {getattr(environment, what)!r}"
             )
+        declared = getattr(factory, what, None)
+        if isinstance(declared, Layout) and declared != getattr(environment, what):
+            raise ConfigError(f"environment {name!r}: expected the {what} that its class has, found another")
     if not isinstance(environment.max_steps, int) or environment.max_steps < 1:
         raise ConfigError(f"environment {name!r}: expected max_steps of at least 1, found {environment.max_steps!r}")
     return environment
+
+
+def describe_environment(name: str) -> EnvironmentSpec | None:
+    """What the environments of a name are like, where their class says so; None where one has to be built to know.
+
+    Args:
+        name: see `make_environment`.
+    """
+    factory = _factory(name)
+    if not isinstance(factory, type) or not all(hasattr(factory, member) for member in MEMBERS):
+        return None
+    known = cast("Environment", factory)
+    if not isinstance(known.observation_layout, Layout) or not isinstance(known.action_layout, Layout):
+        return None
+    if hasattr(factory, "read"):  # a method of an environment that was built
+        return None
+    check_installed = getattr(factory, "check_installed", None)
+    if check_installed is not None:
+        check_installed()
+    return known
 
 
 def check_seed(seed: int, n: int = 1) -> None:
@@ -153,7 +185,7 @@ def check_seed(seed: int, n: int = 1) -> None:
         raise ConfigError(f"expected seeds from 0 to 2^32 - 1, found {seed}{f' to {seed + n - 1}' if n > 1 else ''}")
 
 
-def check_fit(environment: Environment, subject: Demos | Policy, name: str) -> None:
+def check_fit(environment: EnvironmentSpec, subject: Demos | Policy, name: str) -> None:
     """Says which widths of demonstrations or a policy do not fit an environment, and by how much."""
     for what in ("observation", "action"):
         expected, found = (getattr(side, f"{what}_layout").width for side in (environment, subject))

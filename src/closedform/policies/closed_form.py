@@ -25,6 +25,7 @@ from closedform.policies.deadline import seconds_not_cut
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.generated import Generated, unmeasured
 from closedform.policies.randomness import Seed, generator
+from closedform.policies.saving import register_policy
 from closedform.provenance import n_cores
 from closedform.retrieval.frame import N_VOTERS
 from closedform.retrieval.model import Model
@@ -40,6 +41,7 @@ _BATCH_PER_THREAD = 8  # plans below which another thread costs more than it giv
 _NONE_FOUND = np.empty((0, 0), np.int64)
 
 
+@register_policy
 class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     """A diffusion policy whose score is computed in closed form from the demonstrations.
 

@@ -26,6 +26,7 @@ from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, generator
+from closedform.policies.saving import save_policy
 from closedform.retrieval.build import build_model
 from closedform.retrieval.faiss_index import Recall
 from closedform.retrieval.feature_map import make_feature_map
@@ -78,7 +79,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
         progress: Progress | None = None,
         **parameters: Any,
     ):
-        demos = demos if isinstance(demos, Demos) else Demos(demos)
+        if not isinstance(demos, Demos):
+            demos = Demos(demos)
+        elif not demos.finite:  # it was read to be looked at
+            demos = Demos(demos, demos.observation_layout, demos.action_layout)
         self._build(
             lambda spec: build_model(spec, demos.episodes, np.arange(len(demos)), progress),
             len(demos),
@@ -369,8 +373,6 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder: config.json, policy.safetensors, and the index of a large one; see `load`."""
-        from closedform.policies.saving import save_policy
-
         save_policy(self, folder)
 
 

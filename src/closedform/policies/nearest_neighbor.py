@@ -10,6 +10,7 @@ from closedform.diffusion.mixture import is_mixture
 from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy
 from closedform.policies.generated import Generated, unmeasured
+from closedform.policies.saving import register_policy
 from closedform.retrieval.model import Model
 from closedform.retrieval.penalty import Penalty
 
@@ -62,6 +63,7 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
         )
 
 
+@register_policy
 class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
     """Repeats the nearest demonstrated chunk: the paper's 1-NN policy (its appendix "1-NN Policy")."""
 
@@ -75,6 +77,7 @@ class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
         return weights
 
 
+@register_policy
 class KernelRegressionPolicy(_WeightedAverage[KernelConfig]):
     """Averages the neighbors' chunks with the observation kernel's weights (Nadaraya and Watson).
 

@@ -15,6 +15,7 @@ from closedform.errors import ConfigError, DataError
 from closedform.policies.agent import Agent
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed
+from closedform.policies.saving import load_policy
 from closedform.retrieval.finite import all_finite
 
 
@@ -157,8 +158,6 @@ class Policy(ABC, Generic[ConfigT]):
     @classmethod
     def load(cls, folder: Any, *, feature_map: Callable[[Any], Any] | None = None) -> Self:
         """Reads a policy of this class that `save` wrote; a custom feature map has to be given again."""
-        from closedform.policies.saving import load_policy
-
         policy = load_policy(folder, feature_map=feature_map)
         if not isinstance(policy, cls):
             raise ConfigError(f"{folder}: expected a {cls.__name__}, found a {type(policy).__name__}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -15,9 +14,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingExtraError
 from closedform.files import crc32
-from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
-from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.folder import (
     EDITED,
     FILES,
@@ -36,8 +33,6 @@ from closedform.policies.folder import (
     write_content,
     write_folder,
 )
-from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
-from closedform.policies.policy import Policy
 from closedform.retrieval.build import EXACT_UP_TO, build_model
 from closedform.retrieval.model import Model
 from closedform.retrieval.recorded_steps import RecordedSteps
@@ -46,20 +41,37 @@ from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.term import Term
 from closedform.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from closedform.policies.demonstration_policy import DemonstrationPolicy
+    from closedform.policies.policy import Policy
+
 ARRAYS = ("observations", "actions", "lengths", "episode_ids")
-READERS = {  # of the other formats, by the functions that read them: they need torch, and layers above this one
-    NEURAL: "closedform.neural.policy:read_neural",
-    LEROBOT: "closedform.neural.lerobot:read_lerobot",
-    EDITED: "closedform.editing.edited_policy:read_edited",
-}
 _MAX_ENTRIES = 3000  # of a layout
 CHECKED = "every byte is as it was saved"
 _CHECKED_NUMBERS = (
     "all numbers are as they were saved; its parameters were saved by an older version without a checksum"
 )
-POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {
-    policy.__name__: policy for policy in (ClosedFormPolicy, NearestNeighborPolicy, KernelRegressionPolicy)
-}
+POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {}  # by their names in config.json
+READERS: dict[str, Callable[[Snapshot, dict[str, Any]], Policy[Any]]] = {}  # of the other formats
+
+PolicyT = TypeVar("PolicyT", bound="type[DemonstrationPolicy[Any]]")
+ReaderT = TypeVar("ReaderT", bound="Callable[[Snapshot, dict[str, Any]], Policy[Any]]")
+
+
+def register_policy(policy_class: PolicyT) -> PolicyT:
+    """Has policies of a class loaded as such; they are saved under its name."""
+    POLICIES[policy_class.__name__] = policy_class
+    return policy_class
+
+
+def register_reader(name: str) -> Callable[[ReaderT], ReaderT]:
+    """Has folders of a format read by a function of the opened folder and what its config.json says."""
+
+    def register(reader: ReaderT) -> ReaderT:
+        READERS[name] = reader
+        return reader
+
+    return register
 
 
 def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
@@ -119,8 +131,7 @@ def load_policy(
         content = read_content(snapshot)
         if content["format"] == FORMAT:
             return read_policy(snapshot, content, feature_map, terms)
-        module, function = READERS[content["format"]].split(":")
-        return getattr(import_module(module), function)(snapshot, content)
+        return READERS[content["format"]](snapshot, content)
 
     return read_folder(folder, read)
 
