@@ -2,6 +2,7 @@
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
+from closedform.demos.infer import InferredLayouts
 from closedform.demos.layout import Entry, Layout
 from closedform.demos.load import load_demos, save_demos
 from closedform.diffusion.denoiser import ClosedForm, Denoiser
@@ -32,6 +33,7 @@ __all__ = [
     "Entry",
     "Episode",
     "Flow",
+    "InferredLayouts",
     "KernelRegressionPolicy",
     "Layout",
     "NearestNeighborPolicy",

@@ -27,11 +27,13 @@ from closedform.demos.inference.relations import SURE, check_seen, find_differen
 from closedform.demos.inference.rotations import Rotation, find_rotations, is_interleaved_6d, is_unit_everywhere
 from closedform.demos.inference.sample import WIDEST, Sample
 from closedform.demos.inference.turning import commanded_rotation, commanded_turns
+from closedform.demos.layout import register_inference
 
 __all__ = ["Command", "Copy", "Finding", "InferredLayouts", "describe", "infer_layouts", "layout_text"]
 ORDERED = 0.8  # confidence in an order of numbers below which a rotation stays `other`
 
 
+@register_inference
 def infer_layouts(demos: Demos) -> InferredLayouts:
     """Finds what the numbers of observations and actions are; what the demonstrations declare is not looked at."""
     return _Inference(demos).result()

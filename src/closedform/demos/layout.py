@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from reprlib import repr as brief
@@ -41,6 +41,15 @@ SIZES: dict[str, tuple[int, ...]] = {
 LARGEST = 100_000_000  # numbers in an entry
 SPATIAL_ROTATIONS = ("quaternion", "quaternion_wxyz", "rotation6d", "rotation6d_rows", "axis_angle")
 ROTATIONS = ("angle", *SPATIAL_ROTATIONS)
+
+
+_inference: list[Callable[[Demos], InferredLayouts]] = []
+
+
+def register_inference(infer: Callable[[Demos], InferredLayouts]) -> Callable[[Demos], InferredLayouts]:
+    """Has `Layout.infer` call a function; it works on demonstrations, which are made of layouts."""
+    _inference.append(infer)
+    return infer
 
 
 @dataclass(frozen=True)
@@ -145,9 +154,7 @@ class Layout:
     @classmethod
     def infer(cls, demos: Demos) -> InferredLayouts:
         """Finds the layouts of demonstrations in their numbers, with a confidence and the evidence for each entry."""
-        from closedform.demos.infer import infer_layouts
-
-        return infer_layouts(demos)
+        return _inference[-1](demos)
 
     @cached_property
     def width(self) -> int:

@@ -271,7 +271,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: LoopMemory) -> Plan:
         """Plans with what an agent remembers, and takes note of the plan."""
-        made = self.plan_with_model(window, seed=rng, penalty=memory.penalty)
+        made = self._plan(window[None], rng, memory.penalty, self._deadline.clock())
         planned = self._deadline.clock()
         memory.remember(made.rows, made.plan.weights, made.model.store)
         self._deadline.remembered(planned)
@@ -282,10 +282,20 @@ class DemonstrationPolicy(Policy[ConfigT]):
     ) -> Made:
         """`plan`, together with what it was made from; the penalty is a function of the store."""
         began = self._deadline.clock()
-        model = self._model
         windows = self.windows(real_array(observation, "an observation")[None])
+        return self._plan(windows, generator(seed), penalty, began)
+
+    def _plan(
+        self,
+        windows: np.ndarray,
+        rng: np.random.Generator,
+        penalty: Callable[[Store], Penalty] | None,
+        began: float,
+    ) -> Made:
+        """Plans for a window (1, N_o, D_o) that was checked."""
+        model = self._model
         extra = Penalty.none() if penalty is None else penalty(model.store)
-        made = self.generate(model, windows, 1, generator(seed), extra, explain=True, began=began)
+        made = self.generate(model, windows, 1, rng, extra, explain=True, began=began)
         rows, weights = with_most_weight(made.rows[0], made.weights[0, 0])
         frame, held = model.transfer.names(made.choices[0])
         plan = Plan(

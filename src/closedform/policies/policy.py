@@ -110,7 +110,7 @@ class Policy(ABC, Generic[ConfigT]):
         return None
 
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: Any) -> Plan:
-        """Plans for an agent, whose memory is changed."""
+        """Plans for an agent, which has checked the window (N_o, D_o), and whose memory is changed."""
         return self.plan(window, seed=rng)
 
     @property
