@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, as_completed
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, as_completed, wait
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tqdm import tqdm
 
-from closedform.errors import ClosedFormError, ConfigError, LoadError
+from closedform.errors import ClosedFormError, ClosedFormWarning, ConfigError, LoadError
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.study import Study
 from closedform.evaluation.workers import make_pool, one_thread_each
@@ -59,7 +61,9 @@ class Cell:
         demos = benchmark.read(self.task, folder)
         if len(demos) < self.n_demos:
             raise LoadError(f"{self.task}: expected at least {self.n_demos} demonstrations, found {len(demos)}")
-        policy = benchmark.make(self.policy, self.task, demos[: self.n_demos])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "n_neighbors is", ClosedFormWarning)  # the paper's, of few demonstrations
+            policy = benchmark.make(self.policy, self.task, demos[: self.n_demos])
         describe = benchmark.describe(self.task) if benchmark.describe else None
         size = {"seed": self.seed, "n_episodes": self.n_episodes}
         return Study.of_policy(self.env, policy, self.policy, self.demos, **size, describe=describe)
@@ -140,17 +144,21 @@ def run_cells(cells: Iterable[Cell], work: Path, demos: Path, workers: int) -> d
     return {cell: results[cell] for cell in cells}
 
 
-def _outcomes(todo: Sequence[Cell], work: Path, demos: Path, workers: int):
+def _outcomes(
+    todo: Sequence[Cell], work: Path, demos: Path, workers: int
+) -> Iterator[tuple[Cell, EvaluationResult | Exception]]:
     if workers == 1 or len(todo) < 2:
         for cell in todo:
             yield cell, _attempt(cell, work, demos)
         return
-    with one_thread_each():
-        pool = make_pool(min(workers, len(todo)), _quiet, ())
-        waiting: dict[Future[EvaluationResult | Exception], Cell] = {
-            pool.submit(_attempt, cell, work, demos): cell for cell in todo
-        }
+    pool = make_pool(min(workers, len(todo)), _quiet, ())
     try:
+        with one_thread_each():  # a process is started when there is something for it
+            tasks = dict.fromkeys((cell.benchmark, cell.task) for cell in todo)
+            wait([pool.submit(_prepare, *task, demos) for task in tasks])  # what two cells need is recorded once
+            waiting: dict[Future[EvaluationResult | Exception], Cell] = {
+                pool.submit(_attempt, cell, work, demos): cell for cell in todo
+            }
         for future in as_completed(waiting):
             yield waiting[future], future.result()
     finally:
@@ -159,6 +167,11 @@ def _outcomes(todo: Sequence[Cell], work: Path, demos: Path, workers: int):
 
 def _quiet() -> None:
     sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - bars of several processes at once
+
+
+def _prepare(benchmark: str, task: str, demos: Path) -> None:
+    with contextlib.suppress(Exception):  # which the task's first cell meets again, and says
+        BENCHMARKS[benchmark].read(task, demos)
 
 
 def _attempt(cell: Cell, work: Path, demos: Path) -> EvaluationResult | Exception:

@@ -115,8 +115,8 @@ class Lasa:
 def follow(shape: Shape, rollout: Rollout) -> Mapping[str, Any]:
     """How far a rollout was from the demonstrated path, and how long it took.
 
-    `path_error` is, until the goal was reached for good, the mean distance in mm of the rollout's positions to the
-    nearest demonstration and of the demonstration's to the rollout, averaged: what is left out counts, too. The
+    `path_error` is the mean distance in mm of the rollout's positions, until the goal was reached for good, to a
+    demonstration, and of the demonstration's positions to the rollout, averaged: what is left out counts, too. The
     demonstration is the one for which this is least. `arrival` is when the goal was reached for good, as a multiple of
     a demonstration's length; None if it was not.
     """
@@ -124,15 +124,14 @@ def follow(shape: Shape, rollout: Rollout) -> Mapping[str, Any]:
     outside = np.flatnonzero(np.linalg.norm(positions - shape.goal, axis=1) > TOLERANCE)
     first = int(outside[-1]) + 1 if len(outside) else 0
     arrived = first < len(positions)
-    path = positions[: first + 1]
-    errors = [_path_error(path, demonstrated) for demonstrated in shape.paths]
+    errors = [_path_error(positions, demonstrated, first + 1) for demonstrated in shape.paths]
     arrival = first / (shape.paths.shape[1] - 1) if arrived else None
     return {"path_error": round(min(errors), 4), "arrival": None if arrival is None else round(arrival, 4)}
 
 
-def _path_error(path: np.ndarray, demonstrated: np.ndarray) -> float:
-    distances = np.linalg.norm(path[:, None] - demonstrated[None], axis=2)
-    return float(distances.min(1).mean() + distances.min(0).mean()) / 2
+def _path_error(positions: np.ndarray, demonstrated: np.ndarray, n_moving: int) -> float:
+    distances = np.linalg.norm(positions[:, None] - demonstrated[None], axis=2)
+    return float(distances[:n_moving].min(1).mean() + distances.min(0).mean()) / 2
 
 
 def resample(positions: Sequence[np.ndarray], times: Sequence[np.ndarray], n_points: int) -> Shape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,37 +33,48 @@ class MLPConfig:
 class MLPPolicy(PeerPolicy[MLPConfig]):
     """Two hidden layers, mean squared error of normalized chunks, AdamW with a cosine schedule, no ensemble.
 
-    It is trained when it first plans, on one core in less than a minute: results that are there need no training.
+    Actions are clipped to the range of the demonstrated ones. It is trained when it first plans, on one core in less
+    than a minute: results that are there need no training.
     """
 
     def __init__(self, demos: Demos, config: MLPConfig | None = None):
         super().__init__(demos, config or MLPConfig())
-        self._network: Any = None
-        self._scale: tuple[Scale, Scale] | None = None
+        self._fit: _Fit | None = None
 
     @property
     def n_weights(self) -> int:
         """How many numbers were trained."""
-        network, _, _ = self._fitted()
-        return sum(weights.size + biases.size for weights, biases in network)
+        return sum(weights.size + biases.size for weights, biases in self._fitted().layers)
 
     def _plan(self, observation: np.ndarray) -> Plan:
-        network, before, after = self._fitted()
-        hidden = before(observation)
-        for weights, biases in network[:-1]:
+        fit = self._fitted()
+        hidden = fit.observations(observation)
+        for weights, biases in fit.layers[:-1]:
             hidden = np.maximum(hidden @ weights.T + biases, 0)
-        weights, biases = network[-1]
-        chunk = after.back(hidden @ weights.T + biases).reshape(self.config.n_action_steps, -1)
+        weights, biases = fit.layers[-1]
+        chunk = fit.chunks.back(hidden @ weights.T + biases).reshape(self.config.n_action_steps, -1)
+        chunk = np.clip(chunk, fit.low, fit.high)
         nothing = np.empty(0, np.int64)
         return Plan(chunk, "world", nothing, nothing, np.empty(0), distance=0.0, neural_share=1.0)
 
-    def _fitted(self) -> tuple[list[tuple[np.ndarray, np.ndarray]], Scale, Scale]:
-        if self._network is None or self._scale is None:
+    def _fitted(self) -> _Fit:
+        if self._fit is None:
             observations, chunks = chunks_of(self.demos, self.config.n_action_steps)
             targets = chunks.reshape(len(chunks), -1)
-            self._scale = Scale.of(observations), Scale.of(targets)
-            self._network = train(self._scale[0](observations), self._scale[1](targets), self.config)
-        return self._network, *self._scale
+            scales = Scale.of(observations), Scale.of(targets)
+            layers = train(scales[0](observations), scales[1](targets), self.config)
+            self._fit = _Fit(layers, *scales, chunks.min((0, 1)), chunks.max((0, 1)))
+        return self._fit
+
+
+class _Fit(NamedTuple):
+    """What training made: layers (weights, biases), scales of observations and chunks, and bounds of actions (D_a,)."""
+
+    layers: list[tuple[np.ndarray, np.ndarray]]
+    observations: Scale
+    chunks: Scale
+    low: np.ndarray
+    high: np.ndarray
 
 
 def train(inputs: np.ndarray, targets: np.ndarray, config: MLPConfig) -> list[tuple[np.ndarray, np.ndarray]]:
