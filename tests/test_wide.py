@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closedform import Demos
+from closedform import Demos, provenance
 from closedform.errors import ClosedFormError, ConfigError, LoadError
 from closedform.evaluation.rollout import roll_out
 from fuzz.results import make_results
@@ -156,6 +156,14 @@ def test_cells_are_run_once_and_resumed(toy, tmp_path, monkeypatch):
     assert [row["success"] for row in part["episodes"]] == [one.success for one in resumed.episodes]
     monkeypatch.setattr(Cell, "study", lambda *_: pytest.fail("it was run again"))
     assert run_cells(cells, tmp_path / "work", tmp_path, 1)[cells[0]] == resumed
+
+
+def test_cells_are_resumed_where_the_package_is_not_installed(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "versions", lambda: {"python": "3"})
+    cell = Cell("metaworld", "Reach", 5, "gpi", 100, 2)
+    whole = run_cells([cell], tmp_path, tmp_path, 1)[cell]
+    type(whole).of(whole.subject, whole.episodes[:1], whole.origin).save(tmp_path / f"{cell.key}.json")
+    assert len(run_cells([cell], tmp_path, tmp_path, 1)[cell].episodes) == 2
 
 
 def test_results_of_other_parameters_are_not_taken_for_todays(toy, tmp_path, monkeypatch):
