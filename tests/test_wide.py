@@ -166,6 +166,14 @@ def test_cells_are_resumed_where_the_package_is_not_installed(toy, tmp_path, mon
     assert len(run_cells([cell], tmp_path, tmp_path, 1)[cell].episodes) == 2
 
 
+def test_policies_of_different_demonstrations_are_not_compared(toy, tmp_path, monkeypatch):
+    cells = [Cell("metaworld", "Reach", 5, policy, 100, 2) for policy in ("1nn", "gpi")]
+    run_cells(cells[:1], tmp_path, tmp_path, 1)
+    monkeypatch.setitem(BENCHMARKS, "metaworld", replace(toy, read=lambda task, folder: reach_demos(20, seed=1)))
+    with pytest.raises(LoadError, match="expected the same demonstrations, found checksums"):
+        run_cells(cells, tmp_path, tmp_path, 1)
+
+
 def test_results_of_other_parameters_are_not_taken_for_todays(toy, tmp_path, monkeypatch):
     cell = Cell("metaworld", "Reach", 5, "1nn", 100, 2)
     run_cells([cell], tmp_path / "work", tmp_path, 1)

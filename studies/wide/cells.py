@@ -141,7 +141,21 @@ def run_cells(cells: Iterable[Cell], work: Path, demos: Path, workers: int) -> d
     if failed:
         key, error = next(iter(failed.items()))
         raise ClosedFormError(f"{len(failed)} of {len(cells)} evaluations failed, the first being {key}: {error}")
+    _check_same_demonstrations(results)
     return {cell: results[cell] for cell in cells}
+
+
+def _check_same_demonstrations(results: dict[Cell, EvaluationResult]) -> None:
+    """Refuses to compare policies that were made of different demonstrations, such as recordings of two machines."""
+    first: dict[str, tuple[Cell, EvaluationResult]] = {}
+    for cell, found in results.items():
+        other, before = first.setdefault(cell.demos, (cell, found))
+        if found.subject.demos != before.subject.demos:
+            crcs = found.subject.demos["crc32"], before.subject.demos["crc32"]
+            raise LoadError(
+                f"{cell.key} and {other.key}: expected the same demonstrations, found checksums {crcs[0]} and {crcs[1]}; "
+                "remove one of the two results files and run it again"
+            )
 
 
 def _outcomes(

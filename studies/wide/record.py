@@ -78,7 +78,8 @@ def _episode(environment: MetaWorld, expert: object, seed: int, noise: float) ->
     for _ in range(environment.max_steps):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Constant", UserWarning)  # that its gains are clipped, as we do
-            meant = expert.get_action(observation)  # pyright: ignore[reportAttributeAccessIssue]
+            seen = observation.copy()  # which some experts write to
+            meant = expert.get_action(seen)  # pyright: ignore[reportAttributeAccessIssue]
         action = np.clip(np.clip(meant, -1, 1) + noise * rng.standard_normal(4), -1, 1)
         observations.append(observation)
         actions.append(action)

@@ -46,13 +46,14 @@ def test_an_episode_depends_on_seed_and_actions_alone(metaworld, task):
     assert np.abs(first[0, -3:] - other[0, -3:]).max() > 1e-3  # the goal is observed, and it is another one
 
 
-def test_noisy_experts_are_recorded_as_they_acted(metaworld, tmp_path):
+@pytest.mark.parametrize("task", ["reach-v3", "door-open-v3"])  # whose expert writes to what it observes
+def test_noisy_experts_are_recorded_as_they_acted(metaworld, tmp_path, task):
     from closedform import load_demos
     from studies.wide.record import expert_success, record
 
-    record("reach-v3", tmp_path / "reach-v3", n_demos=2)
-    demos, environment = load_demos(tmp_path / "reach-v3"), make_environment("metaworld:reach-v3")
-    assert len(demos) == 2 and expert_success("reach-v3", tmp_path) == 1.0
+    record(task, tmp_path / task, n_demos=2)
+    demos, environment = load_demos(tmp_path / task), make_environment(f"metaworld:{task}")
+    assert len(demos) == 2 and expert_success(task, tmp_path) == 1.0
     np.testing.assert_array_equal(environment.reset(0), demos[0].observations[0])
     results = [environment.step(action) for action in demos[0].actions]
     np.testing.assert_array_equal([one.observation for one in results[:-1]], demos[0].observations[1:])
