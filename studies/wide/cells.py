@@ -151,10 +151,10 @@ def _check_same_demonstrations(results: dict[Cell, EvaluationResult]) -> None:
     for cell, found in results.items():
         other, before = first.setdefault(cell.demos, (cell, found))
         if found.subject.demos != before.subject.demos:
-            crcs = found.subject.demos["crc32"], before.subject.demos["crc32"]
+            crcs = " and ".join(str(one.subject.demos["crc32"]) for one in (found, before))
             raise LoadError(
-                f"{cell.key} and {other.key}: expected the same demonstrations, found checksums {crcs[0]} and {crcs[1]}; "
-                "remove one of the two results files and run it again"
+                f"{cell.key} and {other.key}: expected the same demonstrations, found checksums {crcs}; remove one of "
+                "the two results files and run it again"
             )
 
 
