@@ -56,9 +56,8 @@ paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks;
 	$(BIN)/python -m studies deadline
 
 wide: .venv/.dev .venv-wide/.made  # a day on two cores; goes on where it was stopped, and parts can be run elsewhere
-	.venv-wide/bin/python -m studies wide --only 'metaworld_*' 'lasa-*'
 	$(BIN)/python -m studies wide --only 'pusht_*' 'robomimic_*'
-	$(BIN)/python -m studies wide
+	.venv-wide/bin/python -m studies wide
 
 wide-development: .venv-wide/.made  # the ten tasks and the starts that the default is developed on
 	.venv-wide/bin/python -m studies wide --development

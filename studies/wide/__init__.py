@@ -4,6 +4,9 @@
 and LASA need an environment of their own (`make wide` makes it), Push-T and robomimic's tasks the project's: each part
 can be run by itself (`--only 'metaworld_*' 'lasa-*'`), anywhere, with the same folder of recorded demonstrations, and
 what is complete is written without any simulator.
+
+Results that are complete are taken as they are, whatever code made them: to evaluate a changed method, remove its files
+from the work folder, or name another one.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from closedform import provenance
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.files import write_file
 from studies.runner import Runner
 from studies.wide import lasa, record, report
-from studies.wide.benchmarks import BENCHMARKS, DEVELOPMENT, DEVELOPMENT_SEED, SEED
+from studies.wide.benchmarks import BENCHMARKS, DEVELOPMENT, DEVELOPMENT_SEED, POLICIES, SEED
 from studies.wide.cells import Cell, all_cells, choose, run_cells
 
 DEVELOPMENT_POLICIES = ("default", "paper", "1nn")
@@ -31,12 +35,11 @@ def run(runner: Runner) -> None:
         _develop(replace(runner, work=runner.work / "development"), demos)
         return
     results = run_cells(choose(all_cells(), runner.only), runner.work, demos, runner.n_workers)
-    if runner.only:
-        for found in report.summarize(results):
-            print(_line(found))
-        return
     for found in results.values():
         runner.note_origin(found)
+    if runner.only:
+        _print(runner, results)
+        return
     experts = report.experts_of(demos, BENCHMARKS["metaworld"].tasks)
     rows = report.write_tables(runner, results, experts)
     for size in BENCHMARKS["metaworld"].sizes:
@@ -52,26 +55,34 @@ def run(runner: Runner) -> None:
 
 def development_cells() -> list[Cell]:
     """What the default is developed on: ten tasks, and starts that are never reported."""
-    size = BENCHMARKS["metaworld"].sizes[0]
     return [
         Cell("metaworld", task, size, policy, DEVELOPMENT_SEED, N_DEVELOPMENT)
         for task in DEVELOPMENT
-        for policy in DEVELOPMENT_POLICIES
+        for size in BENCHMARKS["metaworld"].sizes
+        for policy in POLICIES
     ]
 
 
 def _develop(runner: Runner, demos: Path) -> None:
-    results = run_cells(choose(development_cells(), runner.only), runner.work, demos, runner.n_workers)
+    sizes = BENCHMARKS["metaworld"].sizes
+    patterns = runner.only or tuple(f"metaworld_*_{sizes[0]}_{policy}" for policy in DEVELOPMENT_POLICIES)
+    results = run_cells(choose(development_cells(), patterns), runner.work, demos, runner.n_workers)
+    for found in results.values():
+        runner.note_origin(found)
     experts = report.experts_of(demos, DEVELOPMENT)
-    print(report.task_table(results, BENCHMARKS["metaworld"].sizes[0], experts))
+    for size in sizes:
+        if any(cell.n_demos == size for cell in results):
+            print(report.task_table(results, size, experts))
+    _print(runner, results)
+
+
+def _print(runner: Runner, results: Mapping[Cell, EvaluationResult]) -> None:
+    """Prints the means, and what code they are of, since complete results are not run again."""
     for row in report.summarize(results):
-        print(_line(row))
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    what = f"{row['benchmark']}, {row['demonstrations']} demonstrations, {row['policy']}"
-    success = "{success:.3f} [{success_low:.3f}, {success_high:.3f}]".format(**row)
-    return f"{what}: success {success}, {row['tasks']} tasks"
+        what = f"{row['benchmark']}, {row['demonstrations']} demonstrations, {row['policy']}"
+        success = "{success:.3f} [{success_low:.3f}, {success_high:.3f}]".format(**row)
+        print(f"{what}: success {success}, {row['tasks']} tasks")
+    print(f"made by commit {', '.join(sorted(runner.commits))}; this is {provenance.commit()}")
 
 
 def _write_page(
