@@ -55,7 +55,7 @@ paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks;
 	$(BIN)/python -m studies robomimic
 	$(BIN)/python -m studies deadline
 
-wide: .venv/.dev .venv-wide/.made  # a day on two cores; goes on where it was stopped, and parts can be run elsewhere
+wide: .venv/.dev .venv-wide/.made  # about seven hours on two cores; goes on where it was stopped, parts can be run elsewhere
 	$(BIN)/python -m studies wide --only 'pusht_*' 'robomimic_*'
 	.venv-wide/bin/python -m studies wide
 
