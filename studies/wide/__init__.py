@@ -125,9 +125,9 @@ In worse.csv: the tasks in which another policy is better by more than {report.M
 
 1-NN, kernel regression and the preset `paper` are the package's own. Behavior cloning is a network of two hidden layers
 of 256 that regresses chunks of 12 actions, 4 of which are executed, on one observation, trained for 10,000 steps. GPI
-(Li et al., arXiv 2510.08787) is written from the paper: progression and attraction of the five nearest demonstrations;
-studies/wide/gpi.py says what was chosen where the paper, as far as we have it, says nothing. It is told which numbers
-are actuated, and by how much.
+(Li et al., arXiv 2510.08787) is our own, after the paper's abstract and project page: progression and attraction of the
+five nearest demonstrations. studies/wide/gpi.py says what was chosen where these say nothing: its figures are not the
+authors'. It is told which numbers are actuated, and by how much, which no other policy here is.
 """
     write_file(runner.output / "README.md", text)
 

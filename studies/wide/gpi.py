@@ -1,4 +1,4 @@
-"""GPIPolicy: Geometry-aware Policy Imitation (Li et al., arXiv 2510.08787), written from what the paper says.
+"""GPIPolicy: Geometry-aware Policy Imitation (Li et al., arXiv 2510.08787), after its abstract and project page.
 
 A demonstration is a curve, and its distance field d_i(x) the distance of a state to the nearest point of the curve. It
 gives two flows: progression, which is what the demonstrator did at that point, and attraction, down the gradient of the
@@ -8,10 +8,11 @@ distance in the actuated part of the state,
 
 and demonstrations are composed by weights that fall with distance, over the nearest few of them.
 
-Where what we have of the paper is silent, we chose: states are scaled to variance one; weights are a softmax of
--beta d_i with beta = 10; the 5 nearest demonstrations count; 8 actions are taken from the curve before the next look;
-both lambdas are 1, in the sense that attraction closes the gap within these 8 actions. Where actions are targets of the
-actuated state, going to the demonstrated target is both flows at once.
+Its equations of composition and its hyperparameters were not at hand. 5 demonstrations, 8 actions taken from the curve
+before the next look, and lambdas of 1 are the values in the readme of a public implementation for Push-T, whose code
+was not read. Our own choices: states are scaled to variance one; weights are a softmax of -beta d_i with beta = 10,
+not tuned; attraction closes the gap within the 8 actions. Where actions are targets of the actuated state, going to
+the demonstrated target is both flows at once.
 """
 
 from __future__ import annotations
