@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
@@ -26,6 +27,7 @@ BUILT_IN = {
     "pusht": "closedform.evaluation.pusht:PushT",
     **{name: f"closedform.evaluation.robomimic:{name}" for name in ROBOMIMIC},
 }
+FAMILIES = {"metaworld": "closedform.evaluation.metaworld"}  # `FAMILY:TASK`, where the module has a function `make`
 
 
 class StepResult(NamedTuple):
@@ -106,7 +108,8 @@ class ReadsDemos(Protocol):
 
 def environment_names() -> list[str]:
     """The environments that can be made by name: the package's own and those of installed packages."""
-    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    families = (f"{family}:TASK" for family in FAMILIES)
+    return sorted({*BUILT_IN, *families, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
 def check_trusted(name: str, given: str | None = None) -> None:
@@ -116,7 +119,7 @@ def check_trusted(name: str, given: str | None = None) -> None:
         name: what the file says.
         given: the environment that the user named, if any.
     """
-    if name in environment_names() or name == given:
+    if name in environment_names() or name == given or name.partition(":")[0] in FAMILIES:
         return
     if ":" not in name:
         raise LoadError(f"expected one of the environments {', '.join(environment_names())}, found {name!r}")
@@ -130,8 +133,9 @@ def make_environment(name: str) -> Environment:
     """Makes an environment.
 
     Args:
-        name: one of `environment_names()`, or `package.module:function`, where the function (or class) takes no
-            arguments. Packages can announce theirs in the entry points `closedform.environments`.
+        name: one of `environment_names()`, such as `pusht` or `metaworld:reach-v3`, or `package.module:function`, where
+            the function (or class) takes no arguments. Packages can announce theirs in the entry points
+            `closedform.environments`.
     """
     factory = _factory(name)
     try:
@@ -208,6 +212,8 @@ def _factory(name: str) -> Callable[[], Any]:
             return point.load()
     path = BUILT_IN.get(name, name)
     module, colon, attribute = path.partition(":")
+    if colon and attribute and module in FAMILIES:
+        return partial(importlib.import_module(FAMILIES[module]).make, attribute)
     if not (module and colon and attribute):
         raise ConfigError(
             f"no environment {name!r}: expected one of {', '.join(environment_names())}, or package.module:function"

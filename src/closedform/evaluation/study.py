@@ -232,8 +232,8 @@ class Study:
         return before
 
     @staticmethod
-    def _made_by() -> tuple[str | None, str]:
-        return provenance.commit(), provenance.versions()["closedform"]
+    def _made_by() -> tuple[str | None, str | None]:
+        return provenance.commit(), provenance.versions().get("closedform")  # not there where it is not installed
 
     def _keep(self, episodes: Sequence[EpisodeResult], path: Path | None) -> None:
         result = self.result(episodes)
