@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP_WIDE := .venv-wide/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-wide.txt
 
 ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand in for a user's downloads
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-reference test-bare lint fuzz bench bench-gpu bench-check soak paper clean
+.PHONY: demo test test-reference test-bare lint import-graph fuzz bench bench-gpu bench-check soak paper wide wide-development clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -30,6 +31,10 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python scripts/import_graph.py --check
+
+import-graph: .venv/.dev  # draws it in CONTRIBUTING.md
+	$(BIN)/python scripts/import_graph.py
 
 fuzz: .venv/.dev  # a minute of random inputs; FUZZ='--seconds 600 --only formats' and the like for more
 	$(BIN)/python -m fuzz $(FUZZ)
@@ -54,6 +59,13 @@ paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks;
 	$(BIN)/python -m studies robomimic
 	$(BIN)/python -m studies deadline
 
+wide: .venv/.dev .venv-wide/.made  # about seven hours on two cores; goes on where it was stopped, parts can be run elsewhere
+	$(BIN)/python -m studies wide --only 'pusht_*' 'robomimic_*'
+	.venv-wide/bin/python -m studies wide
+
+wide-development: .venv-wide/.made  # the ten tasks and the starts that the default is developed on
+	.venv-wide/bin/python -m studies wide --development
+
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.exit("closedform needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv .venv
@@ -73,5 +85,11 @@ paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks;
 	$(PIP) --editable '.[data,plots,neural,ann]' --requirement benchmarks/requirements.txt
 	touch $@
 
+.venv-wide/.made: pyproject.toml constraints-wide.txt studies/wide/requirements.txt  # mujoco 3.3.0
+	$(PYTHON) -m venv .venv-wide
+	$(PIP_WIDE) torch  # as for .dev
+	$(PIP_WIDE) --editable '.[plots,neural,metaworld]' --requirement studies/wide/requirements.txt
+	touch $@
+
 clean:
-	rm -rf .venv outputs
+	rm -rf .venv .venv-wide outputs

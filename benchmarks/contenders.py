@@ -63,20 +63,20 @@ class Task:
     @cached_property
     def queries(self) -> np.ndarray:
         """(n, D_z), the windows as features."""
-        return self.paper.store.features_of(self.windows)
+        return self.paper.model.kernel.features(self.windows)
 
     @cached_property
     def peer(self) -> DirectJax:
         """The direct JAX version on the same demonstrations and parameters."""
         from peers.direct_jax import DirectJax
 
-        store, config = self.paper.store, self.paper.config
-        features = store.index.rows()
+        model, config = self.paper.model, self.paper.config
+        features = model.index.rows()
         return DirectJax(
             features,
-            store.normalized_chunks(np.arange(len(store)), store.as_recorded),
-            k=self.paper.n_neighbors(store),
-            h=self.paper.h(store),
+            model.normalized_chunks(np.arange(len(model)), model.transfer.world),
+            k=self.paper.n_neighbors(model),
+            h=model.kernel.h,
             tau=config.tau,
             n_perturbations=config.n_perturbations,
             n_steps=config.n_diffusion_steps,
@@ -166,7 +166,7 @@ def check_peer(task: Task) -> None:
     policy, differences = task.paper, []
     for i in range(20):
         window, rng = task.windows[i : i + 1], np.random.default_rng(i)
-        made = policy._generate(policy.store, window, 1, rng, Penalty.none(), explain=False)
+        made = policy._generate(policy.model, window, 1, rng, Penalty.none(), explain=False)
         differences.append(np.abs(made.chunks[0, 0] - task.peer(task.queries[i], np.random.default_rng(i))).max())
     if np.median(differences) > 1e-2:
         raise SystemExit(

@@ -94,7 +94,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def features_bytes(policy: ClosedFormPolicy) -> int:
     """What the search reads: all features of all windows."""
-    features = policy.store.index.rows()
+    features = policy.model.index.rows()
     return features.size * features.itemsize
 
 

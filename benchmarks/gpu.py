@@ -153,11 +153,11 @@ def from_numpy(planner: BatchPlanner, observations: np.ndarray) -> dict[str, flo
 
 def errors(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
     """Largest differences of chunks from the reference's in float64, given the same random numbers."""
-    policy, store = planner.policy, planner.policy.store
+    policy = planner.policy
     windows = policy.windows(batch(observations[:: max(1, len(observations) // N_CHECKED)], N_CHECKED))
     rng = np.random.default_rng(0)
     os.environ["CLOSEDFORM_DISABLE_KERNELS"] = "1"
-    made = policy._generate(store, windows, 1, rng, Penalty.none(), explain=False)
+    made = policy._generate(policy.model, windows, 1, rng, Penalty.none(), explain=False)
     del os.environ["CLOSEDFORM_DISABLE_KERNELS"]
     numbers = Numbers.like_the_reference(planner, len(windows), np.random.default_rng(0))
     near, chunks = planner.plan(planner.queries(windows), numbers)
@@ -212,18 +212,18 @@ def peers(policy: ClosedFormPolicy, observations: np.ndarray) -> dict[str, dict[
     from peers.batched_jax import BatchedJax
     from peers.batched_torch import BatchedTorch
 
-    store, config = policy.store, policy.config
-    features = store.index.rows()
-    chunks = store.normalized_chunks(np.arange(len(store)), store.as_recorded)
+    model, config = policy.model, policy.config
+    features = model.index.rows()
+    chunks = model.normalized_chunks(np.arange(len(model)), model.transfer.world)
     parameters = {
-        "k": policy.n_neighbors(store),
-        "h": policy.h(store),
+        "k": policy.n_neighbors(model),
+        "h": model.kernel.h,
         "tau": config.tau,
         "n_perturbations": config.n_perturbations,
         "n_steps": config.n_diffusion_steps,
         "regularization": config.regularization,
     }
-    queries = store.features_of(policy.windows(observations))
+    queries = model.kernel.features(policy.windows(observations))
     made: dict[str, Any] = {
         "direct JAX, vmap and jit": BatchedJax(features, chunks, **parameters),
         "direct torch, torch.compile": BatchedTorch(features, chunks, "cuda", **parameters),

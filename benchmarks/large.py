@@ -144,13 +144,13 @@ def small_worlds(folder: str, n: int) -> dict[str, Any]:
     from closedform import ClosedFormPolicy
 
     policy = ClosedFormPolicy.load(Path(folder) / "policy")
-    store, k = policy.store, policy.n_neighbors(policy.store)
-    features = np.ascontiguousarray(store.index.rows()[:], np.float32)
+    model, k = policy.model, policy.n_neighbors(policy.model)
+    features = np.ascontiguousarray(model.index.rows()[:], np.float32)
     start = time.perf_counter()
     index = faiss.IndexHNSWFlat(features.shape[1], 32)
     index.add(features)
     took = time.perf_counter() - start
-    queries = np.ascontiguousarray(store.features_of(made_up(20 * N_STEPS, seed=1)[0][::25, None]), np.float32)
+    queries = np.ascontiguousarray(model.kernel.features(made_up(20 * N_STEPS, seed=1)[0][::25, None]), np.float32)
     wanted = faiss.knn(queries, features, k)[1]
     index.hnsw.efSearch = k
     times: dict[str, list[float]] = {"small_worlds": [], "lists": []}
@@ -160,7 +160,7 @@ def small_worlds(folder: str, n: int) -> dict[str, Any]:
         _, found = index.search(query[None], k)
         times["small_worlds"].append(time.perf_counter() - start)
         start = time.perf_counter()
-        store.index.query(query, k)
+        model.index.query(query, k)
         times["lists"].append(time.perf_counter() - start)
         shares.append(np.isin(near, found[0]).mean())
     p50 = {f"{name}_ms": 1e3 * float(np.median(seconds)) for name, seconds in times.items()}

@@ -147,7 +147,7 @@ def _compare(policy: DemonstrationPolicy[Any], observations: np.ndarray) -> None
     for compiled in (True, False):
         with kernels(compiled):
             windows, rng = policy.windows(observations), generator(3)
-            made.append(policy.generate(policy.store, windows, 2, rng, Penalty.none(), explain=True))
+            made.append(policy.generate(policy.model, windows, 2, rng, Penalty.none(), explain=True))
     if _decided_by_rounding(policy, made[1].distances.max()):
         return
     if not np.array_equal(made[0].choices, made[1].choices):
@@ -164,6 +164,6 @@ def _decided_by_rounding(policy: DemonstrationPolicy[Any], distance: float) -> b
     being singular; a goal's weight multiplies both.
     """
     config = policy.config
-    h = getattr(config, "bandwidth", np.inf) / np.sqrt(policy.store.feature_scale.size)
+    h = getattr(config, "bandwidth", np.inf) / np.sqrt(policy.model.kernel.scale.size)
     condition = 1.0 if config.metric == "euclidean" else max(1.0, 1 / config.regularization)
     return 1e-15 * condition * max(1.0, config.goal_weight) * distance**2 / (2 * h * h) > 1e-7

@@ -17,14 +17,14 @@ from closedform.evaluation.workers import check_workers
 from closedform.figures import pyplot
 from studies.runner import Runner
 
-IN_PARTS = ("guidance", "augmentation", "robomimic")  # studies whose evaluations can be run one by one
+IN_PARTS = ("guidance", "augmentation", "robomimic", "wide")  # studies whose evaluations can be run one by one
 
 
 @dataclass(frozen=True)
 class Make:
     """Reproduce the paper's tables and figures and our own studies; an interrupted study is resumed."""
 
-    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline"]]
+    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "wide"]]
     """Which."""
     output: Annotated[Path, arg(aliases=["-o"])] = Path("docs/results")
     """Folder for tables and figures, with a subfolder for each study."""
@@ -35,8 +35,13 @@ class Make:
     device: str = "auto"
     """Device of networks: cpu, cuda, or auto (cuda if available)."""
     only: tuple[str, ...] = ()
-    """For guidance, augmentation and robomimic: names of the evaluations to run, to distribute a study over processes
-    or machines; run the study without this option to write its tables and figures."""
+    """Of guidance, augmentation, robomimic and wide: the evaluations to run, by the names of their results files, to
+    spread a study over processes or machines; the study is written when it is run without this. Names of wide may be
+    patterns such as metaworld_*_25_default."""
+    demos: Path | None = None
+    """Of wide: folder of recorded demonstrations, by default one in the work folder; what is missing is recorded."""
+    development: bool = False
+    """Of wide: run the tasks and starts that the default is developed on, and print what came out."""
 
     def run(self) -> None:
         """Runs the missing evaluations and writes the study."""
@@ -44,14 +49,19 @@ class Make:
         check_workers(self.workers)
         if self.only and self.study not in IN_PARTS:
             raise ConfigError(f"only: expected the study {', '.join(IN_PARTS)}, found {self.study}")
+        if (self.demos or self.development) and self.study != "wide":
+            raise ConfigError(f"demos and development: expected them with wide, found one with {self.study}")
         if not self.only:
             pyplot()  # better now than after a day
         module = import_module(f"studies.{self.study}")
         runner = Runner(
-            self.study, self.output / self.study, self.work / self.study, self.workers, self.device, self.only
+            *(self.study, self.output / self.study, self.work / self.study, self.workers, self.device, self.only),
+            demos=self.demos,
+            development=self.development,
         )
         module.run(runner)
-        print(f"study: {runner.work if self.only else runner.output / 'README.md'}")
+        in_parts = self.only or self.development
+        print(f"study: {runner.work if in_parts else runner.output / 'README.md'}")
 
 
 if __name__ == "__main__":

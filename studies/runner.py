@@ -27,12 +27,14 @@ class Runner:
     Attributes:
         name: of the study, as in `python -m studies NAME`.
         output: folder for tables and figures.
-        work: folder for results files; existing ones are not run again.
-        workers: the number of processes.
-        device: the device that networks run on.
-        only: keys of the evaluations to run, without writing the study; empty for all.
-        commits: of the code that produced the results used.
-        machines: that produced them.
+        work: folder for results files; those that are there are not run again.
+        workers: processes.
+        device: where networks run.
+        only: keys of the evaluations to run, and nothing to write; all where none are named.
+        demos: folder of recorded demonstrations, for a study that records some; by default one in the work folder.
+        development: whether to run what a method is developed on, and nothing to write.
+        commits: of the code that made the results that were used.
+        machines: that they were made on.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Runner:
     workers: int | None = None
     device: str = "auto"
     only: tuple[str, ...] = ()
+    demos: Path | None = None
+    development: bool = False
     commits: set[str] = field(default_factory=set)
     machines: set[str] = field(default_factory=set)
 
@@ -56,9 +60,13 @@ class Runner:
     def run(self, key: str, study: Study) -> EvaluationResult:
         """The results of a study, from the work folder if they exist."""
         results = study.run(self.work / f"{key}.json", self.workers, name=key)
+        self.note_origin(results)
+        return results
+
+    def note_origin(self, results: EvaluationResult) -> None:
+        """Remembers what made results that are used."""
         self.commits.add(str(results.origin.commit))
         self.machines.add(", ".join(str(value) for value in results.origin.machine.values()))
-        return results
 
     def run_all(self, studies: dict[str, Study]) -> dict[str, EvaluationResult]:
         """The results of all studies by key; empty if only some were requested."""

@@ -2,19 +2,21 @@
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
+from closedform.demos.infer import InferredLayouts
 from closedform.demos.layout import Entry, Layout
 from closedform.demos.load import load_demos, save_demos
 from closedform.diffusion.denoiser import ClosedForm, Denoiser
 from closedform.diffusion.process import DDPM, Flow, Process
 from closedform.diffusion.sampler import Step, ddim, ddpm, euler
 from closedform.errors import ClosedFormError, ClosedFormWarning
+from closedform.formats import load_policy
 from closedform.policies.agent import Agent
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
-from closedform.policies.saving import load_policy
+from closedform.retrieval.term import Term
 
 __version__ = "0.1.0"
 
@@ -31,6 +33,7 @@ __all__ = [
     "Entry",
     "Episode",
     "Flow",
+    "InferredLayouts",
     "KernelRegressionPolicy",
     "Layout",
     "NearestNeighborPolicy",
@@ -38,6 +41,7 @@ __all__ = [
     "Policy",
     "Process",
     "Step",
+    "Term",
     "ddim",
     "ddpm",
     "euler",

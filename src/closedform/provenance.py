@@ -12,7 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("closedform", "numpy", "numba", "torch", "jax", "gymnasium", "gym-pusht", "pymunk", "robosuite", "mujoco")
+PACKAGES = (
+    *("closedform", "numpy", "numba", "torch", "jax"),
+    *("gymnasium", "gym-pusht", "pymunk", "robosuite", "metaworld", "mujoco"),
+)
 
 
 def versions() -> dict[str, str]:

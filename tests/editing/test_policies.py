@@ -136,7 +136,7 @@ def test_the_kernels_of_training_data_are_densities_in_the_same_units(neural, ev
         demonstrations_for(neural, Demos(some, *layouts(reach_demos())), n_neighbors=160, regularization=1e-10)
         for some in both
     ]
-    assert forms[0].store.feature_scale[0] > 10 * forms[1].store.feature_scale[0]
+    assert forms[0].model.kernel.scale[0] > 10 * forms[1].model.kernel.scale[0]
     window = near[0][0][None, 4:6]
     weights = [AugmentedPolicy(neural, everything, form)._neural_log_weights(window)[0] for form in forms]
     assert weights[0] == pytest.approx(weights[1], abs=1e-3)

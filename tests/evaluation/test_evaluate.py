@@ -149,7 +149,7 @@ def test_without_git_nothing_is_lost(saved, tmp_path, monkeypatch):
 def test_a_policy_that_changed_under_its_name_is_not_the_one_that_was_evaluated(saved, tmp_path):
     results = Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=1).run(tmp_path / "r.json", 1)
     ClosedFormPolicy(reach_demos(), tau=0.3).save(saved)
-    with pytest.raises(ClosedFormError, match="found one of the same name with different parameters"):
+    with pytest.raises(ClosedFormError, match="found another parameters under its name"):
         Study.of(results, f"{TOY}:Reach")
 
 
@@ -187,7 +187,7 @@ def test_environments_of_installed_packages_are_found(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: robots\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[closedform.environments]\nreach = {TOY}:Reach\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert environment_names() == sorted([*BUILT_IN, "reach"])
+    assert environment_names() == sorted([*BUILT_IN, "metaworld:TASK", "reach"])
     assert type(make_environment("reach")).__name__ == "Reach"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from closedform import Demos, Layout
+from closedform.errors import MissingExtraError
 from closedform.evaluation.environment import StepResult
 
 
@@ -88,6 +89,34 @@ class StopsAtSeed3(Reach):
         if seed == 3:
             raise ValueError("no more")
         return super().reset(seed)
+
+
+class Counted(Reach):
+    """Leaves a file for each one that is built, named after its process."""
+
+    def __init__(self):
+        folder = Path(os.environ["TOY_BUILT"])
+        (folder / f"{os.getpid()}-{len(list(folder.iterdir()))}").touch()
+
+
+def counted():
+    """Makes one without saying what it is like."""
+    return Counted()
+
+
+class Contradicting(Reach):
+    """Is not what its class says."""
+
+    def __init__(self):
+        self.observation_layout = Layout.plain(4)
+
+
+class Uninstalled(Counted):
+    """Lacks a simulator."""
+
+    @classmethod
+    def check_installed(cls):
+        raise MissingExtraError("simulator", "toys", "the environment 'toy'")
 
 
 class NotAnEnvironment:

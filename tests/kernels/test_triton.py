@@ -12,7 +12,7 @@ from closedform.policies import batch_planner
 from closedform.policies.batch_planner import Neighbors, Numbers
 from closedform.retrieval.penalty import Penalty
 from tests.conftest import planar_demos, random_demos
-from tests.retrieval.test_large_store import demos_with
+from tests.retrieval.test_recorded_steps import demos_with
 
 SINGLE = 2e-5  # normalized units; Push-T's plans differ by 2e-6
 
@@ -20,8 +20,8 @@ SINGLE = 2e-5  # normalized units; Push-T's plans differ by 2e-6
 def planned_both_ways(policy, observations):
     """Chunks of the reference and of the planner on torch tensors, from the same random numbers."""
     windows = policy.windows(observations)
-    queries = policy.store.features_of(windows)
-    made = policy._generate_reference(policy.store, queries, 1, np.random.default_rng(0), Penalty.none(), explain=False)
+    queries = policy.model.kernel.features(windows)
+    made = policy._generate_reference(policy.model, queries, 1, np.random.default_rng(0), Penalty.none(), explain=False)
     planner = policy.batch_planner("cpu")
     near, chunks = planner.plan(
         planner.queries(windows), Numbers.like_the_reference(planner, len(windows), np.random.default_rng(0))

@@ -45,11 +45,11 @@ def policy_of(demos, n_diffusion_steps=30, **parameters):
 def denoised_after(policy, plan, n_steps):
     """What the sampler of `diffusion/` had denoised after so many steps, in the robot's units."""
     rng = np.random.default_rng(0)
-    noise = rng.standard_normal((1, policy.chunk_size(policy.store)))
+    noise = rng.standard_normal((1, policy.model.transfer.chunk_size))
     denoiser, steps = policy.denoiser(np.zeros(3), seed=rng), []
     n = policy.config.n_diffusion_steps
     euler(denoiser, policy.config.make_process(), noise, n_steps=n, callback=steps.append)
-    offset, scale = policy.store.normalization(plan.choice)
+    offset, scale = policy.model.transfer.normalization(plan.choice)
     return steps[n_steps - 1].denoised[0].reshape(4, -1) / scale + offset
 
 
@@ -76,9 +76,9 @@ def test_one_that_has_passed_leaves_one_step(both_ways, demos):
 def test_compiled_code_stops_by_the_time_it_is_given(demos, stop_at):
     """The clock that it reads counts up from when the machine was started."""
     policy = policy_of(demos)
-    queries = policy.store.features_of(policy.windows(np.zeros((2, 3))))
+    queries = policy.model.kernel.features(policy.windows(np.zeros((2, 3))))
     rng, options = np.random.default_rng(0), {"explain": True, "stop_at": stop_at}
-    made = policy._generate_compiled(policy.store, queries, 2, rng, Penalty.none(), **options)
+    made = policy._generate_compiled(policy.model, queries, 2, rng, Penalty.none(), **options)
     assert (made.n_steps == (30 if stop_at == math.inf else 1)).all()
     assert np.isnan(made.ended).all() == (stop_at == math.inf)
     assert made.mixed.all()

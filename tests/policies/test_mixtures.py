@@ -28,7 +28,7 @@ def made_both_ways(policy, windows, seed):
             patch.setenv("CLOSEDFORM_DISABLE_KERNELS", disable)
             rng = np.random.default_rng(seed)
             try:
-                made.append(policy.generate(policy.store, windows, 2, rng, Penalty.none(), explain=True))
+                made.append(policy.generate(policy.model, windows, 2, rng, Penalty.none(), explain=True))
             except ClosedFormError as error:
                 assert "cannot be compared with the demonstrations" in str(error)
                 made.append(None)
@@ -36,9 +36,9 @@ def made_both_ways(policy, windows, seed):
     return made
 
 
-def assert_mixtures(store, made):
+def assert_mixtures(model, made):
     for chunks, choice, rows in zip(made.chunks, made.choices, made.rows, strict=True):
-        used = store.normalized_chunks(rows[rows >= 0], choice)
+        used = model.normalized_chunks(rows[rows >= 0], choice)
         low, high = used.min(0), used.max(0)
         assert np.isfinite(chunks).all()
         assert (chunks >= low - WEIGHTS * (1 + high - low)).all() and (
@@ -62,8 +62,8 @@ def test_every_plan_of_every_policy_lies_within_the_range_of_demonstrated_chunks
     if compiled is None or reference is None:
         return
     for made in (compiled, reference):
-        assert_mixtures(policy.store, made)
-        assert np.isfinite(policy.to_robot(policy.store, windows, made)).all()
+        assert_mixtures(policy.model, made)
+        assert np.isfinite(policy.to_robot(policy.model, windows, made)).all()
     np.testing.assert_array_equal(compiled.choices, reference.choices)
     np.testing.assert_allclose(compiled.chunks, reference.chunks, atol=1e-2)  # ddpm amplifies what is pruned
 
@@ -83,8 +83,9 @@ def test_a_plan_that_is_none_is_refused(both_ways, policy_class):
     """Where arithmetic fails, nobody executes what comes out."""
     demos = planar_demos(np.random.default_rng(0))
     policy = policy_class(demos, n_action_steps=4)
-    scaling = policy.store.scaling
-    policy._store = replace(policy.store, scaling=scaling._replace(scale=scaling.scale * np.inf))
+    transfer = policy.model.transfer
+    broken = replace(transfer, scaling=transfer.scaling._replace(scale=transfer.scaling.scale * np.inf))
+    policy._model = replace(policy.model, transfer=broken)
     with pytest.raises(DataError, match="the plan for observation 0 is not a mixture of demonstrated chunks"):
         policy.plan(demos[0].observations[0], seed=0)
 

@@ -209,7 +209,7 @@ def test_a_row_that_is_not_there_is_an_error_of_ours_and_not_a_crash(tmp_path, m
         path.write_bytes(content)
         policy = load_policy(tmp_path / "policy")
         with pytest.raises(LoadError, match=r"index\.faiss: expected 160 rows, found one of number"):
-            policy.store.index.query(np.zeros(3), 160)  # pyright: ignore[reportAttributeAccessIssue]
+            policy.model.index.query(np.zeros(3), 160)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_policy_of_an_earlier_version_loads_and_info_says_what_is_not_checked(tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ def test_evenly_split_binaries_are_decided_alike(monkeypatch, parameters):
         compiled, reference = sampled_both_ways(policy, observations, monkeypatch, n_samples=3, seed=seed)
         np.testing.assert_array_equal(compiled, reference)
         windows = policy.windows(observations)
-        made = policy.generate(policy.store, windows, 3, np.random.default_rng(seed), Penalty.none(), explain=False)
+        made = policy.generate(policy.model, windows, 3, np.random.default_rng(seed), Penalty.none(), explain=False)
         ties += np.count_nonzero(np.abs(made.chunks) < 1e-5)
     assert ties > 10  # there was something to decide
 

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
+from closedform.kernels.records import Candidates
+from closedform.retrieval.goal import Goal
 from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS, planar_demos, random_demos
 
 LINE_OBSERVATIONS = Layout.of(("hand", "position", 2), ("box", "position", 2))
@@ -20,21 +22,29 @@ def pushes(ends, n_steps=20):
     return Demos(episodes, LINE_OBSERVATIONS, LINE_ACTIONS)
 
 
+def goal_of(policy):
+    (goal,) = policy.model.kernel.terms
+    assert isinstance(goal, Goal)
+    return goal
+
+
 def test_the_goal_is_the_middle_of_the_ends_of_what_is_not_commanded():
     rng = np.random.default_rng(0)
     ends = 1 + 0.02 * rng.normal(size=41)
     ends[0] = 5.0  # one that went wrong
-    store = ClosedFormPolicy(pushes(ends)).store
-    assert store.goal.columns.tolist() == [2, 3]  # the box, not the hand
-    assert store.goal.middle[0] / store.feature_scale[2] == pytest.approx(np.median(ends))
-    assert store.goal.tolerance == pytest.approx(2 / 41)
+    policy = ClosedFormPolicy(pushes(ends))
+    goal = goal_of(policy)
+    assert goal.columns.tolist() == [2, 3]  # the box, not the hand
+    assert goal.middle[0] / policy.model.kernel.scale[2] == pytest.approx(np.median(ends))
+    assert goal.tolerance == pytest.approx(2 / 41)
 
 
 def test_the_penalty_compares_the_motion_that_is_left():
     demos = pushes([1.0, 1.0, 1.0, 0.9])
-    store = ClosedFormPolicy(demos).store
-    query = store.features_of(np.array([[[0.85, 0, 0.95, 0]]]))[0]  # 0.05 are needed
-    penalty = store.goal.penalty(query, store.index.rows(), store.row_episodes)
+    policy = ClosedFormPolicy(demos)
+    query = policy.model.kernel.features(np.array([[[0.85, 0, 0.95, 0]]]))[0]  # 0.05 are needed
+    rows = np.arange(policy.n_windows)
+    penalty = goal_of(policy)(Candidates(query, rows, policy.model.features_at(rows), policy.store.row_episodes))
     left = np.concatenate([e.observations[-1, 2] - e.observations[:, 2] for e in demos])
     order = np.argsort(np.abs(left - 0.05), kind="stable")
     assert np.all(np.diff(penalty[order]) >= -1e-12) and penalty.min() == 0
@@ -64,15 +74,15 @@ def test_without_bodies_there_is_no_goal():
     with_goal, without = (ClosedFormPolicy(plain, goal_weight=w).plan(observation, seed=0) for w in (0.3, 0.0))
     assert np.array_equal(with_goal.actions, without.actions)
     hand_only = Demos(list(plain), Layout.of(("hand", "position", 2), ("-", "other", 2)), LINE_ACTIONS)
-    assert not len(ClosedFormPolicy(hand_only).store.goal.columns)
+    assert not len(goal_of(ClosedFormPolicy(hand_only)).columns)
 
 
 def test_rotations_count_and_the_newest_observation_is_what_matters():
     demos = planar_demos(np.random.default_rng(0))
-    one, two = (ClosedFormPolicy(demos, n_obs_steps=n).store for n in (1, 2))
-    assert one.goal.columns.tolist() == [2, 3, 4, 5]
-    assert two.goal.columns.tolist() == [8, 9, 10, 11]
-    assert np.allclose(one.goal.middle, two.goal.middle)
+    one, two = (goal_of(ClosedFormPolicy(demos, n_obs_steps=n)) for n in (1, 2))
+    assert one.columns.tolist() == [2, 3, 4, 5]
+    assert two.columns.tolist() == [8, 9, 10, 11]
+    assert np.allclose(one.middle, two.middle)
 
 
 @pytest.mark.parametrize("n_obs_steps", [1, 2])
@@ -89,12 +99,12 @@ def test_kernel_and_reference_agree(n_obs_steps, monkeypatch):
 
 def test_adding_and_removing_episodes_moves_the_goal():
     policy = ClosedFormPolicy(pushes([1.0, 1.0, 1.1]))
-    scale = policy.store.feature_scale[2]
+    scale = policy.model.kernel.scale[2]
     number = policy.add(pushes([1.2])[0])
     policy.add(pushes([1.2])[0])
-    assert policy.store.goal.middle[0] / scale == pytest.approx(1.1)
+    assert goal_of(policy).middle[0] / scale == pytest.approx(1.1)
     policy.remove(number)
-    assert policy.store.goal.middle[0] / scale == pytest.approx(1.05)
+    assert goal_of(policy).middle[0] / scale == pytest.approx(1.05)
 
 
 def test_a_whole_pose_is_preferred_unless_another_frame_is_clearly_better():

@@ -1,11 +1,13 @@
 """Hands: what they hold, and chunks that are transferred for each of them."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.demos.encoding import Encoding, axis_angle_of, matrix_of_axis_angle, quaternion_of
 from closedform.retrieval.frame import BodyPoses
-from closedform.retrieval.hand import Transfer, hands_of, held_bodies, rotation_near, turn_sum
+from closedform.retrieval.hand import hands_of, held_bodies, rotation_near, turn_sum
 
 OBSERVATIONS = Layout.of(
     ("nut", "position", 3), ("nut", "quaternion"), ("hand", "position", 3), ("hand", "quaternion"), ("hand", "other", 1)
@@ -77,8 +79,8 @@ def test_the_difference_between_commanded_and_observed_axes_is_found():
 def test_targets_of_what_is_held_do_not_depend_on_the_grasp_and_come_back():
     rng = np.random.default_rng(1)
     demos = demos_of(2)
-    encoding, poses, hands = parts(demos)
-    transfer = Transfer(encoding, 3, poses.select("auto"), hands, QUARTER[None])
+    encoding, poses, _ = parts(demos)
+    transfer = replace(ClosedFormPolicy(demos).model.transfer, turns=QUARTER[None])
     seen = poses(np.array([demos[0].observations[20], demos[1].observations[25]]))
     chunks = encoding.encode(rng.normal(0, 0.5, (2, 4, 7)))
     for choice in (np.array([(0, -1)]), np.array([(0, 0)]), np.array([(1, -1)])):

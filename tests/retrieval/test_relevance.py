@@ -25,10 +25,10 @@ def demos():
 
 def test_what_says_nothing_counts_little_and_the_rest_as_before(demos):
     plain, policy = ClosedFormPolicy(demos), ClosedFormPolicy(distracted(demos))
-    width = len(plain.store.entry_weights)
-    weights = policy.store.entry_weights
+    width = len(plain.model.kernel.relevance)
+    weights = policy.model.kernel.relevance
     assert np.median(weights[-NOTHING:]) < 0.2
-    assert np.array_equal(weights[:width], plain.store.entry_weights)
+    assert np.array_equal(weights[:width], plain.model.kernel.relevance)
     assert np.array_equal(np.log2(weights), np.round(np.log2(weights)))
 
 
@@ -48,7 +48,7 @@ def test_weights_follow_the_episodes_exactly(demos):
     grown, whole = ClosedFormPolicy(noisy[:50]), ClosedFormPolicy(noisy)
     ids = [grown.add(episode) for episode in noisy[50:]]
     query = noisy[3].observations[4]
-    assert np.array_equal(grown.store.entry_weights, whole.store.entry_weights)
+    assert np.array_equal(grown.model.kernel.relevance, whole.model.kernel.relevance)
     np.testing.assert_array_equal(grown.plan(query, seed=0).actions, whole.plan(query, seed=0).actions)
     for number in ids:
         grown.remove(number)
@@ -58,10 +58,10 @@ def test_weights_follow_the_episodes_exactly(demos):
 
 @pytest.mark.parametrize("parameters", [{"relevance": False}, {"preset": "paper", "n_neighbors": 20}])
 def test_it_can_be_left_out_and_the_paper_has_none(demos, parameters):
-    assert ClosedFormPolicy(distracted(demos), **parameters).store.entry_weights.tolist() == [1.0] * (
-        len(ClosedFormPolicy(distracted(demos), **parameters).store.feature_scale)
+    assert ClosedFormPolicy(distracted(demos), **parameters).model.kernel.relevance.tolist() == [1.0] * (
+        len(ClosedFormPolicy(distracted(demos), **parameters).model.kernel.scale)
     )
 
 
 def test_few_episodes_tell_nothing(demos):
-    assert set(ClosedFormPolicy(distracted(demos)[:5]).store.entry_weights) == {1.0}
+    assert set(ClosedFormPolicy(distracted(demos)[:5]).model.kernel.relevance) == {1.0}

@@ -14,10 +14,9 @@ from closedform.evaluation.environment import Environment
 from closedform.policies.agent import Agent
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated
-from closedform.policies.neighborhood import find_neighborhood
 from closedform.policies.plan import Plan
 from closedform.retrieval.frame import voters
-from closedform.retrieval.store import Store
+from closedform.retrieval.model import Model
 
 LEVELS = (1.0, 0.4, 0.1, 0.0)  # of noise, at which the sampling is shown
 
@@ -121,25 +120,24 @@ def _explain(
     remembered = agent.memory.penalty(policy.store)
     penalty = lambda store: remembered  # noqa: E731 - as it is now, before the plan is remembered too
     plan = agent.plan(observation)
-    store, window = policy.store, agent.window
-    query = store.features_of(window[None])[0]
-    near = find_neighborhood(store, query, policy.n_neighbors(store), policy.config.metric)
+    model, store, window = policy.model, policy.store, agent.window
+    near = model.neighborhood(model.kernel.features(window[None])[0], policy.n_neighbors(model))
     closest = voters(near.squared_distances, store.row_episodes[near.rows])
     levels: tuple[float, ...] = ()
     evolution = np.empty((0, n_samples, *plan.actions.shape))
     if isinstance(policy, ClosedFormPolicy):
-        levels, evolution = _evolve(policy, store, window, plan, penalty, seed, n_samples)
+        levels, evolution = _evolve(policy, model, window, plan, penalty, seed, n_samples)
     return Explanation(
         step=step,
         observation=window[-1],
         plan=plan,
         n_execute=policy.config.n_execute,
-        transferred=_transferred(store, window, _rows(store, plan), plan),
+        transferred=_transferred(model, window, store.rows_at(plan.episodes, plan.steps), plan),
         nearest=[
             (int(store.episode_ids[store.row_episodes[row]]), int(store.row_steps[row]), float(distance))
             for row, distance in zip(near.rows[closest], np.sqrt(near.squared_distances[closest]), strict=True)
         ],
-        nearest_transferred=_transferred(store, window, near.rows[closest], plan),
+        nearest_transferred=_transferred(model, window, near.rows[closest], plan),
         levels=levels,
         evolution=evolution,
         familiarity=familiarity,
@@ -148,7 +146,7 @@ def _explain(
 
 def _evolve(
     policy: ClosedFormPolicy,
-    store: Store,
+    model: Model,
     window: np.ndarray,
     plan: Plan,
     penalty: Any,
@@ -164,25 +162,21 @@ def _evolve(
     def keep(step: Step) -> None:
         passed.append((float(step.time), np.array(step.sample)))
 
-    noise = rng.standard_normal((n_samples, config.n_action_steps * store.spec.encoding.width))
+    noise = rng.standard_normal((n_samples, model.transfer.chunk_size))
     extra = {"rng": rng} if sampler is ddpm else {}
     final = sampler(denoiser, process, noise, n_steps=config.n_diffusion_steps, callback=keep, **extra)
     passed.append((0.0, final))
     start = passed[0][0]
     picked = [int(np.argmin([abs(time / start - level) for time, _ in passed])) for level in LEVELS]
     rest = np.array([plan.choice]), np.empty(1), np.empty(0), np.empty(0), np.empty(0), np.empty(0)
-    chunks = [policy.to_robot(store, window[None], Generated(passed[i][1][None], *rest))[0] for i in picked]
+    chunks = [policy.to_robot(model, window[None], Generated(passed[i][1][None], *rest))[0] for i in picked]
     return tuple(passed[i][0] / start for i in picked), np.array(chunks)
 
 
-def _rows(store: Store, plan: Plan) -> np.ndarray:
-    """The rows of a plan's demonstrations."""
-    first = (np.cumsum(store.counts) - store.counts)[np.searchsorted(store.episode_ids, plan.episodes)]
-    return first + plan.steps - store.row_steps[first]
-
-
-def _transferred(store: Store, window: np.ndarray, rows: np.ndarray, plan: Plan) -> np.ndarray:
+def _transferred(model: Model, window: np.ndarray, rows: np.ndarray, plan: Plan) -> np.ndarray:
     """Demonstrated chunks (m, N_a, D_a), each transferred as if it were executed now on its own."""
     assert plan.choice is not None  # a policy of demonstrations made it
-    poses = np.repeat(store.spec.body_poses(window[-1:]), len(rows), axis=0)
-    return store.spec.encoding.decode(store.transfer.out_of(store.chunks(rows, plan.choice), poses, plan.choice))
+    transfer = model.transfer
+    poses = np.repeat(transfer.spec.body_poses(window[-1:]), len(rows), axis=0)
+    chunks = transfer.chunks(model.store, rows, plan.choice)
+    return transfer.encoding.decode(transfer.out_of(chunks, poses, plan.choice))

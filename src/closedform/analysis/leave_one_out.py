@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from closedform.policies.demonstration_policy import NEGLIGIBLE, DemonstrationPolicy, Generated
+from closedform.retrieval.model import Model
 from closedform.retrieval.penalty import Penalty
-from closedform.retrieval.store import Store
 
 
 @dataclass(frozen=True)
@@ -58,39 +58,38 @@ def leave_one_out(
         horizon: how many actions of a chunk are compared; all by default.
         seed: of the samples.
     """
-    store = policy.store
-    _, scale = store.normalization(store.as_recorded)
+    model, store, encoding = policy.model, policy.store, policy.model.transfer.encoding
+    _, scale = model.transfer.normalization(model.transfer.world)
     horizon = min(horizon or policy.config.n_action_steps, policy.config.n_action_steps)
     for index in range(len(store.episodes)) if episodes is None else episodes:
         episode = store.episodes[index]
         if not len(episode):
             continue
         steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))
-        rest = store.leave_out(int(index))
+        rest = model.leave_out(int(index))
         windows = windows_at(policy, index, steps)
         made = policy.generate(rest, windows, n_samples, np.random.default_rng(seed), Penalty.none(), explain=True)
         chunks = policy.to_robot(rest, windows, made)[:, :, :horizon]
-        differences = np.full((*chunks.shape[:3], store.spec.encoding.width), np.nan)
+        differences = np.full((*chunks.shape[:3], encoding.width), np.nan)
         for i, step in enumerate(steps):
-            done = store.spec.encoding.encode(episode.actions[step : step + horizon])
-            differences[i, :, : len(done)] = store.spec.encoding.encode(chunks[i])[:, : len(done)] - done
+            done = encoding.encode(episode.actions[step : step + horizon])
+            differences[i, :, : len(done)] = encoding.encode(chunks[i])[:, : len(done)] - done
         departures = np.array([_departures(rest, made, i) for i in range(len(steps))])
         yield LeftOut(int(index), steps, made.distances, differences * scale, departures)
 
 
-def _departures(store: Store, made: Generated, i: int) -> np.ndarray:
+def _departures(model: Model, made: Generated, i: int) -> np.ndarray:
     """The departures (n,) of the samples of the i-th window."""
     found = []
     for chunk, weights in zip(made.chunks[i], made.weights[i], strict=True):
         used = made.rows[i, weights > NEGLIGIBLE]
-        away = store.normalized_chunks(used, made.choices[i]) - chunk
+        away = model.normalized_chunks(used, made.choices[i]) - chunk
         found.append(np.sqrt(np.mean(away * away, axis=1).min()))
     return np.array(found)
 
 
 def windows_at(policy: DemonstrationPolicy[Any], episode: int, steps: np.ndarray) -> np.ndarray:
     """Windows of observations (m, N_o, D_o) that end at given steps; the first observation is repeated as padding."""
-    store: Store = policy.store
     history = np.arange(policy.config.n_obs_steps) - policy.config.n_obs_steps + 1
     chosen = np.maximum(np.asarray(steps)[:, None] + history, 0)
-    return np.asarray(store.episodes[episode].observations, np.float64)[chosen]
+    return np.asarray(policy.episodes[episode].observations, np.float64)[chosen]

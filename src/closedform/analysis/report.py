@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from closedform.analysis.explain_figure import planar_columns
+from closedform.analysis.familiarity import measure_familiarity
 from closedform.errors import ClosedFormError, ClosedFormWarning
 from closedform.evaluation.comparison import compare
 from closedform.evaluation.environment import Environment, Scene, make_environment
@@ -233,8 +235,6 @@ def _strip(rollout: Rollout, frames: list[np.ndarray], rate: float) -> bytes:
 
 def _failures(study: Study, environment: Environment, failures: list[EpisodeResult], n_episodes: int) -> str:
     """A table of failures with likely causes, and images of some."""
-    from closedform.analysis.familiarity import measure_familiarity
-
     if not failures:
         return "<h3>Failures</h3><p>None.</p>"
     policy, familiarity = study.policy, None
@@ -280,8 +280,6 @@ def _failures(study: Study, environment: Environment, failures: list[EpisodeResu
 
 def _failure_picture(study: Study, environment: Environment, seed: int) -> str:
     """The scene where a rollout ended, with its path and the last demonstrations behind it."""
-    from closedform.analysis.explain_figure import planar_columns
-
     rollout, frames = filmed(study, seed)
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), layout="constrained", width_ratios=(1, 1))

@@ -41,7 +41,6 @@ class Eval(Choosing):
 
     def run(self) -> None:
         """Evaluates, prints the results and writes the requested files."""
-        from closedform.evaluation.environment import make_environment
         from closedform.evaluation.study import Study
         from closedform.evaluation.video import film, require_av
         from closedform.evaluation.workers import check_workers
@@ -62,9 +61,9 @@ class Eval(Choosing):
         )
         if self.video:  # better now than after an hour
             require_av()
-            environment = make_environment(self.env)
-            environment.reset(self.seed)
-            environment.render()
+            with study.environments.borrow() as (environment,):
+                environment.reset(self.seed)
+                environment.render()
         results = study.run(self.json, self.workers)
         print_results([results], [self.policy])
         if self.json:

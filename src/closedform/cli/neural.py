@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tqdm import tqdm
 from tyro.conf import Positional
@@ -13,6 +13,9 @@ from closedform import Policy
 from closedform.cli.data import Reading
 from closedform.cli.policy import Output
 from closedform.errors import ConfigError
+
+if TYPE_CHECKING:
+    from closedform.evaluation.environment_pool import EnvironmentPool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,8 @@ class Train(Reading):
     def run(self) -> None:
         """Trains, writing checkpoints."""
         from closedform.device import choose_device
-        from closedform.evaluation.environment import check_fit, check_seed, make_environment
+        from closedform.evaluation.environment import check_fit, check_seed
+        from closedform.evaluation.environment_pool import EnvironmentPool
         from closedform.neural.config import NeuralConfig, TrainingConfig
         from closedform.neural.data import training_data
         from closedform.neural.policy import NeuralPolicy
@@ -68,8 +72,10 @@ class Train(Reading):
             seed=self.seed,
         )
         demos = self.read(self.demos)
-        if self.env:
-            check_fit(make_environment(self.env), demos, self.demos)
+        environments = EnvironmentPool(self.env) if self.env else None
+        if environments:
+            with environments.borrow() as (environment,):  # better now than after an hour
+                check_fit(environment, demos, self.demos)
         data = training_data(demos, network)
         trainer = Trainer(data, network, training, device)
         if trainer.load(self.output):
@@ -86,14 +92,14 @@ class Train(Reading):
             try:
                 while trainer.step < self.steps:
                     due = [(trainer.step // every + 1) * every for every in (self.save_every, self.eval_every)]
-                    until = min(*(due if self.env else due[:1]), self.steps)
+                    until = min(*(due if environments else due[:1]), self.steps)
                     while trainer.step < until:
                         trainer.run(min(1 if device == "cpu" else 100, until - trainer.step))
                         bar.update(trainer.step - bar.n)
                         bar.set_postfix_str(f"loss {float(trainer.loss):.4f}")
                     policy = checkpoint()
-                    if self.env and (until % self.eval_every == 0 or until == self.steps):
-                        bar.write(f"step {until}: {self._evaluate(policy)}")
+                    if environments and (until % self.eval_every == 0 or until == self.steps):
+                        bar.write(f"step {until}: {self._evaluate(policy, environments)}")
             except KeyboardInterrupt:
                 checkpoint()
                 raise
@@ -101,11 +107,10 @@ class Train(Reading):
         rate = f", {1e3 * (time.monotonic() - began) / done:.2f} ms each" if done else ""
         print(f"{trainer.step} steps{rate}, loss {float(trainer.loss):.4f}: {self.output}")
 
-    def _evaluate(self, policy: Policy[Any]) -> str:
+    def _evaluate(self, policy: Policy[Any], environments: EnvironmentPool) -> str:
         from closedform.evaluation.evaluate import evaluate
 
-        assert self.env is not None
-        rows = list(evaluate(policy, self.env, range(self.eval_episodes)))
+        rows = list(evaluate(policy, environments, range(self.eval_episodes)))
         score = sum(row.score for row in rows) / len(rows)
         success = sum(row.success for row in rows) / len(rows)
         return f"score {score:.3f}, success {success:.2f} over {len(rows)} episodes"

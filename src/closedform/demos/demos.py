@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from reprlib import repr as brief
 from typing import Any, overload
 
@@ -29,6 +30,7 @@ class Demos(Sequence[Episode]):
         finite: whether to refuse non-finite numbers and invalid rotations; a dataset report needs to see them.
 
     Attributes:
+        finite: whether they were checked so.
         verified: how many episodes were verified against a checksum on reading.
     """
 
@@ -49,7 +51,7 @@ class Demos(Sequence[Episode]):
         if not isinstance(episodes, Iterable):
             raise DataError(f"expected a sequence of episodes, found {episodes!r}")
         self.rate, self.skipped, self.recorded_in = rate, tuple(skipped), recorded_in
-        self.verified = 0
+        self.finite, self.verified = finite, 0
         self.episodes = tuple(as_episode(episode, index) for index, episode in enumerate(episodes))
         if not self.episodes:
             raise DataError("expected at least one episode, found none")
@@ -84,6 +86,18 @@ class Demos(Sequence[Episode]):
     def all_actions(self) -> np.ndarray:
         """The actions of all episodes, concatenated: (n_steps, D_a)."""
         return np.concatenate([episode.actions for episode in self.episodes])
+
+    def with_layouts(self, observation_layout: Layout, action_layout: Layout) -> Demos:
+        """The same episodes with other layouts; what was checked is not checked again, only what these add."""
+        layouts = observation_layout, action_layout
+        if layouts == (self.observation_layout, self.action_layout):
+            return self
+        for index, episode in enumerate(self.episodes):
+            check = _check_form if self.finite else check_widths
+            check(episode, index, *layouts)
+        demos = copy(self)
+        demos.observation_layout, demos.action_layout = layouts
+        return demos
 
     def where(self, keep: Any) -> Demos:
         """The runs of consecutive steps where `keep` (n_steps,) is true, each as an episode of its own.
@@ -188,6 +202,13 @@ def check_episode(episode: Episode, name: int, observation_layout: Layout, actio
                 f"{layout.describe(index)}; {len(bad)} such numbers in total"
             )
         check_rotations(array, layout, f"episode {name}: {what}")
+
+
+def _check_form(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
+    """`check_episode` of one whose numbers are known to be finite."""
+    check_widths(episode, name, observation_layout, action_layout)
+    check_rotations(episode.observations, observation_layout, f"episode {name}: observations")
+    check_rotations(episode.actions, action_layout, f"episode {name}: actions")
 
 
 def check_rotations(array: np.ndarray, layout: Layout, where: str) -> None:

@@ -51,7 +51,7 @@ class Encoding:
             blocks.extend(_blocks_of(entry, start, self.layout.spatial))
         object.__setattr__(self, "blocks", tuple(blocks))
 
-    @property
+    @cached_property
     def width(self) -> int:
         """The number of encoded numbers per row."""
         return self.blocks[-1].start + self.blocks[-1].size

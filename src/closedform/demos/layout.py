@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from reprlib import repr as brief
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from closedform.errors import ConfigError
+
+if TYPE_CHECKING:
+    from closedform.demos.demos import Demos
+    from closedform.demos.inference.inferred import InferredLayouts
 
 Kind = Literal[
     "position",
@@ -36,6 +41,15 @@ SIZES: dict[str, tuple[int, ...]] = {
 LARGEST = 100_000_000  # numbers in an entry
 SPATIAL_ROTATIONS = ("quaternion", "quaternion_wxyz", "rotation6d", "rotation6d_rows", "axis_angle")
 ROTATIONS = ("angle", *SPATIAL_ROTATIONS)
+
+
+_inference: list[Callable[[Demos], InferredLayouts]] = []
+
+
+def register_inference(infer: Callable[[Demos], InferredLayouts]) -> Callable[[Demos], InferredLayouts]:
+    """Has `Layout.infer` call a function; it works on demonstrations, which are made of layouts."""
+    _inference.append(infer)
+    return infer
 
 
 @dataclass(frozen=True)
@@ -137,10 +151,20 @@ class Layout:
         """A layout of `width` numbers of unknown meaning."""
         return cls((Entry("other", width),))
 
-    @property
+    @classmethod
+    def infer(cls, demos: Demos) -> InferredLayouts:
+        """Finds the layouts of demonstrations in their numbers, with a confidence and the evidence for each entry."""
+        return _inference[-1](demos)
+
+    @cached_property
     def width(self) -> int:
         """The number of numbers in one observation or action."""
         return sum(entry.size for entry in self.entries)
+
+    @cached_property
+    def has_unit_vectors(self) -> bool:
+        """Whether some numbers of it must be of unit length: quaternions and rotation-6D."""
+        return any(entry.kind.startswith(("quaternion", "rotation6d")) for entry in self.entries)
 
     @property
     def spatial(self) -> bool:

@@ -11,16 +11,15 @@ import numpy as np
 import torch
 
 from closedform.editing.augmented import Augmented, log_kernel
-from closedform.editing.edited_policy import EditedPolicy, neighborhoods
+from closedform.editing.edited_policy import EditedPolicy, nearest_rows
 from closedform.errors import ConfigError
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.demonstration_policy import NEGLIGIBLE
 from closedform.policies.generated import refuse_infinite
-from closedform.policies.neighborhood import Neighborhood
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Streams
-from closedform.retrieval.metric import covariance_factor
+from closedform.retrieval.metric import squared_distances
 
 
 class AugmentedPolicy(EditedPolicy):
@@ -75,50 +74,52 @@ class AugmentedPolicy(EditedPolicy):
 
     def _training_data(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of the network's training data, in the features of the new demonstrations."""
-        norm, store = self.neural.normalization, self.demonstrations["novel"].store
-        mean = (norm.mean / norm.feature_scale + norm.feature_offset - store.feature_offset) * store.feature_scale
-        stretch = store.feature_scale / norm.feature_scale
-        regular = store.spec.regularization * np.eye(len(mean))  # as the demonstrations' own covariance has
+        norm, kernel = self.neural.normalization, self.demonstrations["novel"].model.kernel
+        mean = (norm.mean / norm.feature_scale + norm.feature_offset - kernel.offset) * kernel.scale
+        stretch = kernel.scale / norm.feature_scale
+        regular = kernel.spec.regularization * np.eye(len(mean))  # as the demonstrations' own covariance has
         return mean, norm.covariance * np.outer(stretch, stretch) + regular
 
     def denoiser(self, windows: np.ndarray, rng: Streams) -> Augmented:
         """The augmented denoiser."""
         return self._denoiser(windows, rng)[0]
 
-    def _denoiser(self, windows: np.ndarray, rng: Streams) -> tuple[Augmented, list[Neighborhood]]:
+    def _denoiser(self, windows: np.ndarray, rng: Streams) -> tuple[Augmented, list[np.ndarray]]:
+        """The denoiser, and the rows of the new demonstrations near each of the windows."""
         policy = self.demonstrations["novel"]
-        near, shifts = neighborhoods(policy, windows), self.perturbations(policy, rng.spawn())
-        form = self.closed_form(policy, near, [log_weights(policy, one) for one in near], shifts)
+        (queries, rows), shifts = nearest_rows(policy, windows), self.perturbations(policy, rng.spawn())
+        weights = [log_weights(policy, *each) for each in zip(queries, rows, strict=True)]
+        form = self.closed_form(policy, rows, weights, shifts)
         own = self.neural.tensor(self._neural_log_weights(windows)[:, None])
         neural = self.neural.denoiser(self.neural.features_of(windows))
-        return Augmented(neural, form, own, self.perturb_neural), near
+        return Augmented(neural, form, own, self.perturb_neural), rows
 
     def _neural_log_weights(self, windows: np.ndarray) -> np.ndarray:
         """Those of the neural point, (B,)."""
-        familiar, novel = self.demonstrations.get("familiar"), self.demonstrations["novel"].store
+        familiar, novel = self.demonstrations.get("familiar"), self.demonstrations["novel"].model.kernel
         if familiar is None:
-            queries = novel.features_of(windows)
+            queries = novel.features(windows)
             return np.array([log_kernel(z, self._mean, self._covariance, self.c) for z in queries])
         # Their densities are in their own features, whose unit is not that of the new demonstrations'.
-        unit = float(np.sum(np.log(familiar.store.feature_scale / novel.feature_scale)))
-        sums = [np.logaddexp.reduce(log_weights(familiar, one, self.c)) for one in neighborhoods(familiar, windows)]
-        return np.array(sums) + unit
+        unit = float(np.sum(np.log(familiar.model.kernel.scale / novel.scale)))
+        pairs = zip(*nearest_rows(familiar, windows), strict=True)
+        return np.array([np.logaddexp.reduce(log_weights(familiar, *pair, self.c)) for pair in pairs]) + unit
 
     def plan_together(
         self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
     ) -> list[Plan]:
         """Plans for several agents at once, and says which demonstrations and how much of the network are in each."""
         stacked, rng = np.stack(windows), Streams(rngs)
-        denoiser, near = self._denoiser(stacked, rng)
+        denoiser, rows = self._denoiser(stacked, rng)
         steps: list[Any] = []
         actions = refuse_infinite(self.neural.sample_with(replace(denoiser, watch=steps.append), 1, rng))
         shares = torch.stack(steps).mean(0)[:, 0].cpu().numpy().astype(np.float64)
-        return [self._plan(actions[i, 0], stacked[i], near[i], shares[i]) for i in range(len(stacked))]
+        return [self._plan(actions[i, 0], stacked[i], rows[i], shares[i]) for i in range(len(stacked))]
 
-    def _plan(self, actions: np.ndarray, window: np.ndarray, near: Neighborhood, shares: np.ndarray) -> Plan:
+    def _plan(self, actions: np.ndarray, window: np.ndarray, rows: np.ndarray, shares: np.ndarray) -> Plan:
         used = np.flatnonzero(shares[:-1] > NEGLIGIBLE)
         used = used[np.argsort(-shares[used], kind="stable")]
-        store, rows = self.demonstrations["novel"].store, near.rows[used]
+        store, rows = self.demonstrations["novel"].store, rows[used]
         return Plan(
             actions=actions,
             frame="world",
@@ -130,9 +131,9 @@ class AugmentedPolicy(EditedPolicy):
         )
 
 
-def log_weights(policy: ClosedFormPolicy, near: Neighborhood, c: float = 1.0) -> np.ndarray:
-    """Those of demonstrations, whole: their covariance is c h^2 times the local one."""
-    store, width = policy.store, c * policy.h(policy.store) ** 2
-    factor = covariance_factor(store.index.rows()[near.rows], store.spec.regularization, store.shrinkage)
+def log_weights(policy: ClosedFormPolicy, query: np.ndarray, rows: np.ndarray, c: float = 1.0) -> np.ndarray:
+    """Those of demonstrations, whole: their covariance is c h^2 times the local one. (D_z,), (k,) -> (k,)."""
+    kernel, features = policy.model.kernel, policy.model.features_at(rows)
+    width, factor = c * kernel.h**2, kernel.local_factor(features)
     log_det = 2 * float(np.sum(np.log(np.diag(factor)))) + len(factor) * math.log(width)
-    return -near.squared_distances / (2 * width) - 0.5 * log_det
+    return -squared_distances(features, query, factor) / (2 * width) - 0.5 * log_det

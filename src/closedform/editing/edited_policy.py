@@ -36,7 +36,6 @@ from closedform.policies.folder import (
     write_folder,
 )
 from closedform.policies.generated import refuse_infinite, unmeasured
-from closedform.policies.neighborhood import Neighborhood
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, Streams, generator
@@ -128,18 +127,18 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
 
     def perturbations(self, policy: ClosedFormPolicy, rng: Streams) -> np.ndarray:
         """(B, M, N_a * D) draws of N(0, tau^2 I), in the neural policy's normalized actions."""
-        size = self.config.n_action_steps * policy.store.spec.encoding.width
+        size = self.config.n_action_steps * policy.model.transfer.encoding.width
         shape = (policy.config.n_perturbations if policy.config.tau else 1, size)
         return policy.config.tau * np.stack([each.standard_normal(shape) for each in rng.generators])
 
     def closed_form(
-        self, policy: ClosedFormPolicy, near: list[Neighborhood], log_weights: list[np.ndarray], shifts: np.ndarray
+        self, policy: ClosedFormPolicy, rows: list[np.ndarray], log_weights: list[np.ndarray], shifts: np.ndarray
     ) -> ClosedForm:
         """The closed form of the neighbors of B observations, on the neural policy's process and normalization."""
         for number, each in enumerate(log_weights):
             if not np.max(each) > -np.inf:  # also if it is not a number
                 raise unmeasured(number)
-        chunks = np.array([self.neural.normalized(self._chunks(policy, one.rows)) for one in near])
+        chunks = np.array([self.neural.normalized(self._chunks(policy, each)) for each in rows])
         tensor = self.neural.tensor
         kind = ClosedForm if self.neural.device.type == "cuda" else Pruned  # a GPU would rather count than choose
         return kind(
@@ -152,14 +151,14 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
     def _chunks(self, policy: ClosedFormPolicy, rows: np.ndarray) -> np.ndarray:
         """Encoded chunks (k, N_a, D) of windows, with what was done just before where the network's chunks have it."""
         store, n_past = policy.store, self.config.n_action_steps - self.config.n_future
-        chunks = store.chunks(rows, store.as_recorded)
+        chunks = store.encoded_chunks(rows)
         if not n_past:
             return chunks
         before = [
             store.episodes[episode].actions[np.maximum(np.arange(step - n_past, step), 0)]
             for episode, step in zip(store.row_episodes[rows], store.row_steps[rows], strict=True)
         ]
-        return np.concatenate([store.spec.encoding.encode(np.array(before)), chunks], axis=1)
+        return np.concatenate([policy.model.transfer.encoding.encode(np.array(before)), chunks], axis=1)
 
     def save(self, folder: Any) -> None:
         """Writes config.json and a folder for each part; an edited policy that is there is replaced at once."""
@@ -191,7 +190,7 @@ def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) ->
     if plain == [neural.observation_layout, neural.action_layout]:  # a network that takes numbers as they are
         demos = Demos(demos.episodes, plain[0], plain[1], demos.rate)
     for what in ("observation_layout", "action_layout"):
-        check_layouts(getattr(neural, what), getattr(demos, what), "the demonstrations", what)
+        _check_layouts(getattr(neural, what), getattr(demos, what), "the demonstrations", what)
     config = neural.config
     fitted = {
         "n_obs_steps": config.n_obs_steps,
@@ -204,17 +203,18 @@ def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) ->
     return ClosedFormPolicy(demos, "paper", **{**fitted, **parameters})
 
 
-def neighborhoods(policy: ClosedFormPolicy, windows: np.ndarray) -> list[Neighborhood]:
-    """The neighborhood of each of the windows (B, N_o, D_o)."""
-    store = policy.store
+def nearest_rows(policy: ClosedFormPolicy, windows: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The features (B, D_z) of windows (B, N_o, D_o), and the nearest rows (k,) of each."""
+    model = policy.model
     with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
-        return [policy.neighborhood(store, query) for query in store.features_of(windows)]
+        queries = model.kernel.features(windows)
+        return queries, [model.nearest(query, policy.n_neighbors(model)) for query in queries]
 
 
 def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None:
     """Refuses demonstrations that do not fit a neural policy, and says in what."""
     for what in ("observation_layout", "action_layout"):
-        check_layouts(getattr(neural, what), getattr(policy, what), name, what)
+        _check_layouts(getattr(neural, what), getattr(policy, what), name, what)
     for what, theirs in (("n_obs_steps", neural.config.n_obs_steps), ("n_action_steps", neural.config.n_future)):
         ours = getattr(policy.config, what)
         if theirs != ours:
@@ -224,7 +224,7 @@ def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None
         raise ConfigError(f"frames: expected 'world' in {name}, as the neural policy acts, found {found!r}")
 
 
-def check_layouts(expected: Layout, found: Layout, name: str, what: str) -> None:
+def _check_layouts(expected: Layout, found: Layout, name: str, what: str) -> None:
     """Says how two layouts differ."""
     if expected != found:
         words = [
@@ -235,12 +235,8 @@ def check_layouts(expected: Layout, found: Layout, name: str, what: str) -> None
         )
 
 
-def read_edited(snapshot: Snapshot, content: dict[str, Any]) -> EditedPolicy:
-    """Reads a policy that `EditedPolicy.save` wrote, given what its config.json says."""
-    from closedform.editing.augmented_policy import AugmentedPolicy
-    from closedform.editing.guided_policy import GuidedPolicy
-
-    kinds: dict[str, type[GuidedPolicy | AugmentedPolicy]] = {"guide": GuidedPolicy, "augment": AugmentedPolicy}
+def read_edited(snapshot: Snapshot, content: dict[str, Any], kinds: dict[str, type[Any]]) -> EditedPolicy:
+    """Reads a policy that `EditedPolicy.save` wrote, given what its config.json says and the classes by their edits."""
     path, kind = snapshot.folder / "config.json", kinds.get(str(content.get("edit")))
     parameters, parts = content.get("parameters"), content.get("parts")
     if kind is None or not isinstance(parameters, dict) or not isinstance(parts, list):

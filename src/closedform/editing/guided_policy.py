@@ -6,14 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from closedform.editing.edited_policy import EditedPolicy, neighborhoods
+from closedform.editing.edited_policy import EditedPolicy, nearest_rows
 from closedform.editing.guided import Guided
 from closedform.errors import ConfigError
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
-from closedform.policies.neighborhood import Neighborhood
 from closedform.policies.randomness import Streams
-from closedform.retrieval.metric import covariance_factor, squared_distances
+from closedform.retrieval.metric import squared_distances
 
 
 class GuidedPolicy(EditedPolicy):
@@ -60,27 +59,25 @@ class GuidedPolicy(EditedPolicy):
         """
         conditional, everything = (self.demonstrations[name] for name in self.parts)
         shifts = self.perturbations(conditional, rng.spawn())
-        near = neighborhoods(everything, windows)
-        shape = everything.store.spec.regularization, everything.store.shrinkage
-        metrics = [covariance_factor(_features(everything, one, everything), *shape) for one in near]
-        forms = []
-        for policy, found in ((conditional, neighborhoods(conditional, windows)), (everything, near)):
-            width = 2 * policy.h(policy.store) ** 2
-            with np.errstate(over="ignore", invalid="ignore"):  # which `closed_form` finds out
-                squared = [
-                    squared_distances(_features(policy, one, everything), query.query, metric)
-                    for one, query, metric in zip(found, near, metrics, strict=True)
-                ]
-                log_weights = [-(d - d.min()) / width for d in squared]
-            forms.append(self.closed_form(policy, found, log_weights, shifts))
+        queries, all_rows = nearest_rows(everything, windows)
+        with np.errstate(over="ignore", invalid="ignore"):  # which `closed_form` finds out
+            near = [_features(everything, rows, everything) for rows in all_rows]
+            factors = [everything.model.kernel.local_factor(features) for features in near]
+            _, wanted_rows = nearest_rows(conditional, windows)
+            wanted = [_features(conditional, rows, everything) for rows in wanted_rows]
+            forms = []
+            for policy, rows, found in ((conditional, wanted_rows, wanted), (everything, all_rows, near)):
+                squared = [squared_distances(*each) for each in zip(found, queries, factors, strict=True)]
+                width = 2 * policy.model.kernel.h**2
+                forms.append(self.closed_form(policy, rows, [-(d - d.min()) / width for d in squared], shifts))
         neural = self.neural.denoiser(self.neural.features_of(windows))
         return Guided(neural, forms[0], forms[1], self.w, self.off_below)
 
 
-def _features(policy: ClosedFormPolicy, near: Neighborhood, like: ClosedFormPolicy) -> np.ndarray:
-    """The features (k, D_z) of a policy's neighbors, in the units of another."""
-    own, other = policy.store, like.store
-    features = own.index.rows()[near.rows]
-    if all(np.array_equal(getattr(own, name), getattr(other, name)) for name in ("feature_scale", "feature_offset")):
+def _features(policy: ClosedFormPolicy, rows: np.ndarray, like: ClosedFormPolicy) -> np.ndarray:
+    """The features (k, D_z) of some of a policy's rows, in the units of another."""
+    own, other = policy.model.kernel, like.model.kernel
+    features = policy.model.features_at(rows)
+    if np.array_equal(own.scale, other.scale) and np.array_equal(own.offset, other.offset):
         return features  # to the last bit
-    return (features / own.feature_scale + own.feature_offset - other.feature_offset) * other.feature_scale
+    return (features / own.scale + own.offset - other.offset) * other.scale

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from closedform.diffusion.denoiser import ClosedForm
 
-NATS = 20.0  # below the largest share, at which one counts as nothing
+_NATS = 20.0  # below the largest share, at which one counts as nothing
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Pruned(ClosedForm):
         best, index = logits.max(-1, keepdim=True)
         reach = gain * self.perturbations.norm(dim=-1).amax(-1)[:, None, None]  # (B, 1, 1)
         lead = logits + reach * lengths.sqrt()
-        least = best - NATS * variance - reach * lengths.sqrt().expand_as(logits).gather(-1, index)
+        least = best - _NATS * variance - reach * lengths.sqrt().expand_as(logits).gather(-1, index)
         n_left = int((lead > least).sum(-1).max())
         _, left = lead.topk(n_left, dim=-1)  # (B, n, c)
         near = actions[:, None].expand(-1, a_s.shape[1], -1, -1)

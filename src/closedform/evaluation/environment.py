@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -26,6 +27,7 @@ BUILT_IN = {
     "pusht": "closedform.evaluation.pusht:PushT",
     **{name: f"closedform.evaluation.robomimic:{name}" for name in ROBOMIMIC},
 }
+FAMILIES = {"metaworld": "closedform.evaluation.metaworld"}  # `FAMILY:TASK`, where the module has a function `make`
 
 
 class StepResult(NamedTuple):
@@ -44,9 +46,8 @@ class StepResult(NamedTuple):
     done: bool
 
 
-@runtime_checkable
-class Environment(Protocol):
-    """A task. The same seed and actions give the same episode, regardless of what ran before.
+class EnvironmentSpec(Protocol):
+    """What is known about an environment before it is built; the class of one, or one that was built.
 
     Attributes:
         observation_layout, action_layout: the layouts of its observations and actions.
@@ -58,6 +59,15 @@ class Environment(Protocol):
     action_layout: Layout
     max_steps: int
     rate: float
+
+
+@runtime_checkable
+class Environment(EnvironmentSpec, Protocol):
+    """A task. The same seed and actions give the same episode, whatever ran before.
+
+    Where the attributes are those of a class, environments are built only where episodes run. A class method
+    `check_installed`, if there is one, is called before anything else and says what is missing.
+    """
 
     def reset(self, seed: int) -> np.ndarray:
         """Starts the episode of a seed and returns its first observation (D_o,)."""
@@ -98,7 +108,8 @@ class ReadsDemos(Protocol):
 
 def environment_names() -> list[str]:
     """The environments available by name: the package's own and those of installed packages."""
-    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    families = (f"{family}:TASK" for family in FAMILIES)
+    return sorted({*BUILT_IN, *families, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
 def check_trusted(name: str, given: str | None = None) -> None:
@@ -108,7 +119,7 @@ def check_trusted(name: str, given: str | None = None) -> None:
         name: the environment named in the file.
         given: the environment named by the user, if any.
     """
-    if name in environment_names() or name == given:
+    if name in environment_names() or name == given or name.partition(":")[0] in FAMILIES:
         return
     if ":" not in name:
         raise LoadError(f"expected one of the environments {', '.join(environment_names())}, found {name!r}")
@@ -122,11 +133,13 @@ def make_environment(name: str) -> Environment:
     """Makes an environment.
 
     Args:
-        name: one of `environment_names()`, or `package.module:function`, where the function (or class) takes no
-            arguments. Packages can register theirs under the entry point group `closedform.environments`.
+        name: one of `environment_names()`, such as `pusht` or `metaworld:reach-v3`, or `package.module:function`, where
+            the function (or class) takes no arguments. Packages can announce theirs in the entry points
+            `closedform.environments`.
     """
+    factory = _factory(name)
     try:
-        environment = _factory(name)()
+        environment = factory()
     except ClosedFormError:
         raise
     except Exception as error:  # it is somebody's code
@@ -140,9 +153,32 @@ def make_environment(name: str) -> Environment:
             raise ConfigError(
                 f"environment {name!r}: expected {what} to be a Layout, found {getattr(environment, what)!r}"
             )
+        declared = getattr(factory, what, None)
+        if isinstance(declared, Layout) and declared != getattr(environment, what):
+            raise ConfigError(f"environment {name!r}: expected the {what} that its class has, found another")
     if not isinstance(environment.max_steps, int) or environment.max_steps < 1:
         raise ConfigError(f"environment {name!r}: expected max_steps of at least 1, found {environment.max_steps!r}")
     return environment
+
+
+def describe_environment(name: str) -> EnvironmentSpec | None:
+    """What the environments of a name are like, where their class says so; None where one has to be built to know.
+
+    Args:
+        name: see `make_environment`.
+    """
+    factory = _factory(name)
+    if not isinstance(factory, type) or not all(hasattr(factory, member) for member in MEMBERS):
+        return None
+    known = cast("Environment", factory)
+    if not isinstance(known.observation_layout, Layout) or not isinstance(known.action_layout, Layout):
+        return None
+    if hasattr(factory, "read"):  # a method of an environment that was built
+        return None
+    check_installed = getattr(factory, "check_installed", None)
+    if check_installed is not None:
+        check_installed()
+    return known
 
 
 def check_seed(seed: int, n: int = 1) -> None:
@@ -153,7 +189,7 @@ def check_seed(seed: int, n: int = 1) -> None:
         raise ConfigError(f"expected seeds from 0 to 2^32 - 1, found {seed}{f' to {seed + n - 1}' if n > 1 else ''}")
 
 
-def check_fit(environment: Environment, subject: Demos | Policy, name: str) -> None:
+def check_fit(environment: EnvironmentSpec, subject: Demos | Policy, name: str) -> None:
     """Refuses demonstrations or a policy that do not match an environment; the error gives both widths."""
     for what in ("observation", "action"):
         expected, found = (getattr(side, f"{what}_layout").width for side in (environment, subject))
@@ -176,6 +212,8 @@ def _factory(name: str) -> Callable[[], Any]:
             return point.load()
     path = BUILT_IN.get(name, name)
     module, colon, attribute = path.partition(":")
+    if colon and attribute and module in FAMILIES:
+        return partial(importlib.import_module(FAMILIES[module]).make, attribute)
     if not (module and colon and attribute):
         raise ConfigError(
             f"unknown environment {name!r}: expected {', '.join(environment_names())}, or package.module:function"

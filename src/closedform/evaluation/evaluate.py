@@ -8,7 +8,8 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from closedform.errors import ClosedFormError
-from closedform.evaluation.environment import Environment, make_environment
+from closedform.evaluation.environment import Environment
+from closedform.evaluation.environment_pool import EnvironmentPool
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.rollout import Rollout, roll_out_together
 from closedform.evaluation.workers import check_workers, make_pool, one_thread_each
@@ -23,7 +24,7 @@ class EvaluationError(ClosedFormError):
 
 def evaluate(
     policy: Policy[Any],
-    environment: str | Callable[[], Environment],
+    environment: str | Callable[[], Environment] | EnvironmentPool,
     seeds: Sequence[int],
     *,
     workers: int = 1,
@@ -35,23 +36,25 @@ def evaluate(
     several episodes in lockstep; rounding, and so the course of an episode, can then depend on the batch.
 
     Args:
-        policy: the policy to evaluate.
-        environment: a name (see `make_environment`), or a function that makes an environment.
-        seeds: one per episode, for its start state and the policy's random numbers.
-        workers: the number of processes; 1 runs the episodes in this process.
-        describe: returns the `extra` fields of an episode's result; must be picklable.
+        policy: what to evaluate.
+        environment: the name of one (see `make_environment`), a function that makes one, or a pool of them.
+        seeds: of the episodes; each decides its start state and the policy's random numbers.
+        workers: how many processes run episodes; 1 runs them in this one.
+        describe: what to add to the result of an episode, its `extra`; a function that can be pickled.
     """
     check_workers(workers)
-    blocks = _blocks(seeds, policy.n_together)
-    task = (policy, environment, describe)
+    environments = environment if isinstance(environment, EnvironmentPool) else EnvironmentPool(environment)
+    return _evaluate(_Worker(policy, environments, describe), _blocks(seeds, policy.n_together), workers)
+
+
+def _evaluate(worker: _Worker, blocks: Sequence[Sequence[int]], workers: int) -> Iterator[EpisodeResult]:
     if workers == 1 or len(blocks) < 2:
-        worker = _Worker(*task)
         for block in blocks:
             yield from worker.run(block)
         return
-    seed, waiting = seeds[0], dict[Future[list[EpisodeResult]], int]()
+    seed, waiting = blocks[0][0], dict[Future[list[EpisodeResult]], int]()
     with one_thread_each():
-        pool = make_pool(min(workers, len(blocks)), _start, task)
+        pool = make_pool(min(workers, len(blocks)), _start, (worker,))
     try:
         with one_thread_each():  # a process is started when there is a block for it
             waiting.update((pool.submit(_run, block), block[0]) for block in blocks)
@@ -72,37 +75,28 @@ def _blocks(seeds: Sequence[int], size: int) -> list[Sequence[int]]:
     return [seeds[start : start + size] for start in range(0, len(seeds), size)]
 
 
-def _make(environment: str | Callable[[], Environment]) -> Environment:
-    return make_environment(environment) if isinstance(environment, str) else environment()
+_worker: list[_Worker] = []  # of a worker process
 
 
-_task: list[Any] = []  # of a worker process
-_worker: list[_Worker] = []
-
-
-def _start(*task: Any) -> None:
-    _task.extend(task)
+def _start(worker: _Worker) -> None:
+    _worker.append(worker)
 
 
 def _run(seeds: Sequence[int]) -> list[EpisodeResult]:
-    if not _worker:  # here and not in `_start`, so that what is wrong is said to the parent
-        _worker.append(_Worker(*_task))
     return _worker[0].run(seeds)
 
 
 class _Worker:
-    """Runs batches of episodes, in environments that are reused."""
+    """Runs blocks of episodes; the environments are built at the first, so that what is wrong is said to the parent."""
 
-    def __init__(self, policy: Policy[Any], environment: str | Callable[[], Environment], describe: Describe | None):
-        self._policy, self._environment, self._describe = policy, environment, describe
-        self._places = [_make(environment)]
+    def __init__(self, policy: Policy[Any], environments: EnvironmentPool, describe: Describe | None):
+        self._policy, self._environments, self._describe = policy, environments, describe
 
     def run(self, seeds: Sequence[int]) -> list[EpisodeResult]:
         """The results of episodes run in lockstep."""
-        while len(self._places) < len(seeds):
-            self._places.append(_make(self._environment))
         try:
-            rollouts = roll_out_together(self._places[: len(seeds)], self._policy, seeds)
+            with self._environments.borrow(len(seeds)) as places:
+                rollouts = roll_out_together(places, self._policy, seeds)
         except ClosedFormError:
             raise
         except Exception as error:  # an environment is somebody's code

@@ -31,17 +31,17 @@ class PushT:
     extent = (0.0, float(SIZE), float(SIZE), 0.0)
 
     def __init__(self):
-        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-        try:
-            from gym_pusht.envs.pusht import PushTEnv
-        except ImportError as error:
-            raise MissingExtraError(error.name or "gym_pusht", "pusht", "the environment 'pusht'") from error
-        self._env: Any = PushTEnv(
+        self._env: Any = _simulator()(
             obs_type="state",
             render_mode="rgb_array",
             visualization_width=SIZE,
             visualization_height=SIZE,
         )
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Refuses to go on without gym-pusht."""
+        _simulator()
 
     def reset(self, seed: int) -> np.ndarray:
         """Starts from Diffusion Policy's start state for a seed; evaluations use seeds from 100000."""
@@ -82,6 +82,15 @@ class PushT:
         other = PushT()
         other.restore(observation)
         return other.render()
+
+
+def _simulator() -> Any:
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    try:
+        from gym_pusht.envs.pusht import PushTEnv
+    except ImportError as error:
+        raise MissingExtraError(error.name or "gym_pusht", "pusht", "the environment 'pusht'") from error
+    return PushTEnv
 
 
 def start_state(seed: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -53,9 +53,15 @@ class Robomimic:
         self.observation_layout = self.task.pose_layout if poses else self.task.observation_layout
         self.action_layout = self.task.action_layout
         self.max_steps = self.task.max_steps
-        self._env = _make(task)
+        _robosuite(task)  # what is missing is said now
         self._arms: list[Arm] = []
         self._renderer: Any = None
+
+    @cached_property
+    def _env(self) -> Any:
+        """The simulator, built for the first episode: reading demonstrations needs none."""
+        with _kept_generator():
+            return _make(self.task.name)
 
     @property
     def arms(self) -> list[Arm]:
@@ -106,12 +112,9 @@ class Robomimic:
 
     def reset(self, seed: int) -> np.ndarray:
         """Starts from the start state for a seed; published evaluations use seeds from 100000."""
-        before = np.random.get_state()  # noqa: NPY002  robosuite draws from numpy's global generator
-        np.random.seed(seed)  # noqa: NPY002
-        try:
+        with _kept_generator():
+            np.random.seed(seed)  # noqa: NPY002
             self._env.reset()
-        finally:
-            np.random.set_state(before)  # noqa: NPY002
         return self._begin()
 
     def restore(self, state: np.ndarray, model: str | None = None) -> np.ndarray:
@@ -250,6 +253,16 @@ def environment_arguments(task: str) -> dict[str, Any]:
 def _make(task: str) -> Any:
     arguments = environment_arguments(task)
     return _robosuite(task).make(arguments["env_name"], **arguments["env_kwargs"])
+
+
+@contextmanager
+def _kept_generator() -> Iterator[None]:
+    """Leaves numpy's global generator, which robosuite draws from, as it was."""
+    before = np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
 
 
 def _mujoco() -> Any:

@@ -19,19 +19,18 @@ from closedform.demos.load import load_demos
 from closedform.device import check_device
 from closedform.errors import ConfigError, LoadError, SaveError
 from closedform.evaluation.environment import (
-    Environment,
+    EnvironmentSpec,
     ReadsDemos,
     check_fit,
     check_seed,
     check_trusted,
-    make_environment,
 )
+from closedform.evaluation.environment_pool import EnvironmentPool
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.evaluate import Describe, evaluate
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.origin import Origin
 from closedform.evaluation.subject import Subject
-from closedform.evaluation.workers import check_workers
 from closedform.files import check_writable
 from closedform.policies.choice import CHOICES, make_policy
 from closedform.policies.folder import SHIPPED
@@ -46,13 +45,13 @@ class Study:
     """A policy, an environment and the seeds of episodes.
 
     Attributes:
-        env: the environment's name.
+        environments: where it is evaluated; built when episodes run.
         policy: the policy to evaluate.
         subject: their description in the results file.
         describe: returns additional fields for the result of each episode.
     """
 
-    env: str
+    environments: EnvironmentPool
     policy: Policy[Any]
     subject: Subject
     describe: Describe | None = None
@@ -81,14 +80,16 @@ class Study:
         """
         check_seed(seed, n_episodes)
         check_device(device)
-        environment = make_environment(env)
-        source = None
+        environments = EnvironmentPool(env)
+        spec, source = environments.spec, None
         if demos is not None:
-            source = demos_for(environment, demos)
+            source = demos_for(spec, demos)
         elif policy in CHOICES:
             raise ConfigError(f"the policy {policy!r} needs demonstrations: expected --demos, found none")
         made = make_policy(policy, source, settings).to(device)
-        return cls.of_policy(env, made, policy, demos, seed=seed, n_episodes=n_episodes)
+        if source is None:  # demonstrations that fit make a policy that does
+            check_fit(spec, made, f"the policy {policy!r}")
+        return cls(environments, made, _subject(env, made, policy, demos, seed, n_episodes))
 
     @classmethod
     def of_policy(
@@ -113,16 +114,9 @@ class Study:
             describe: returns additional fields for the result of each episode; must be picklable.
         """
         check_seed(seed, n_episodes)
-        check_fit(make_environment(env), policy, f"the policy {name!r}")
-        subject = Subject(
-            env=env,
-            demos={"name": demos, **policy.fingerprint()},
-            policy={"name": name, "class": type(policy).__name__},
-            parameters=asdict(policy.config),
-            seed=seed,
-            n_episodes=n_episodes,
-        )
-        return cls(env, policy, subject, describe)
+        environments = EnvironmentPool(env)
+        check_fit(environments.spec, policy, f"the policy {name!r}")
+        return cls(environments, policy, _subject(env, policy, name, demos, seed, n_episodes), describe)
 
     @classmethod
     def of(cls, result: EvaluationResult, env: str | None = None) -> Study:
@@ -138,12 +132,13 @@ class Study:
         """
         subject = result.subject
         check_trusted(subject.env, env)
+        environments = EnvironmentPool(subject.env)
         demos = subject.demos.get("name")
         try:
             if demos is None:
                 policy = load_policy(_there(subject.policy["name"], SHIPPED))
             else:
-                source = demos_for(make_environment(subject.env), _there(demos, CATALOG))
+                source = demos_for(environments.spec, _there(demos, CATALOG))
                 policy_class = POLICIES[subject.policy["class"]]
                 policy = policy_class(source, config=policy_class.config_class.preset(**subject.parameters))
         except (KeyError, TypeError) as error:
@@ -156,10 +151,13 @@ class Study:
         )
         for key in ("demos", "policy", "parameters"):
             if getattr(found, key) != getattr(subject, key):
-                raise LoadError(
-                    f"expected the policy that was evaluated, found one of the same name with different {key}"
-                )
-        return cls(subject.env, policy, subject)
+                raise LoadError(f"expected the policy that was evaluated, found another {key} under its name")
+        return cls(environments, policy, subject)
+
+    @property
+    def env(self) -> str:
+        """The environment's name."""
+        return self.subject.env
 
     @property
     def n_episodes(self) -> int:
@@ -177,18 +175,21 @@ class Study:
             workers: the number of processes; one per core by default.
             name: the label of the progress bar.
         """
-        check_workers(workers)
         if path:
             check_writable(path)
-        episodes = self._done(path)
+        before = self._before(path)
+        if before is not None and before.complete:
+            return before
+        episodes = list(before.episodes) if before else []
         todo = sorted(set(self.subject.seeds) - {episode.seed for episode in episodes})
+        workers = provenance.n_cores() if workers is None else workers
+        results = evaluate(self.policy, self.environments, todo, workers=workers, describe=self.describe)
         saved = time.monotonic()
         try:
             with tqdm(
                 total=self.n_episodes, initial=len(episodes), desc=name or None, leave=False, disable=None
             ) as bar:
-                workers = workers or provenance.n_cores()
-                for episode in evaluate(self.policy, self.env, todo, workers=workers, describe=self.describe):
+                for episode in results:
                     episodes.append(episode)
                     bar.update()
                     score = sum(one.score for one in episodes) / len(episodes)
@@ -203,8 +204,7 @@ class Study:
             raise
         if path is None:
             return self.result(episodes)
-        if todo:
-            self.result(episodes).save(path)
+        self.result(episodes).save(path)
         return EvaluationResult.load(path)
 
     def result(self, episodes: Sequence[EpisodeResult]) -> EvaluationResult:
@@ -212,10 +212,10 @@ class Study:
         origin = Origin.here(n_together=min(self.policy.n_together, self.n_episodes))
         return EvaluationResult.of(self.subject, episodes, origin)
 
-    def _done(self, path: Path | None) -> list[EpisodeResult]:
-        """The episodes of this study that a file already contains."""
+    def _before(self, path: Path | None) -> EvaluationResult | None:
+        """The part of this study that a file already holds, or all of it."""
         if path is None or not path.exists():
-            return []
+            return None
         before = EvaluationResult.load(path)
         if before.subject != self.subject:
             raise LoadError(
@@ -229,11 +229,11 @@ class Study:
                 f"{path}: expected a part of an evaluation of this code, commit {now[0]}, found commit "
                 f"{made_by[0]}, version {made_by[1]}; choose another name or remove it"
             )
-        return list(before.episodes)
+        return before
 
     @staticmethod
-    def _made_by() -> tuple[str | None, str]:
-        return provenance.commit(), provenance.versions()["closedform"]
+    def _made_by() -> tuple[str | None, str | None]:
+        return provenance.commit(), provenance.versions().get("closedform")  # not there where it is not installed
 
     def _keep(self, episodes: Sequence[EpisodeResult], path: Path | None) -> None:
         result = self.result(episodes)
@@ -256,13 +256,24 @@ def _there(name: str, known: Container[str]) -> str:
     return name
 
 
-def demos_for(environment: Environment, source: str) -> Demos:
+def _subject(env: str, policy: Policy[Any], name: str, demos: str | None, seed: int, n_episodes: int) -> Subject:
+    return Subject(
+        env=env,
+        demos={"name": demos, **policy.fingerprint()},
+        policy={"name": name, "class": type(policy).__name__},
+        parameters=asdict(policy.config),
+        seed=seed,
+        n_episodes=n_episodes,
+    )
+
+
+def demos_for(environment: EnvironmentSpec, source: str) -> Demos:
     """Reads demonstrations; layouts that their file does not have are those of the environment."""
     demos = environment.read(source) if isinstance(environment, ReadsDemos) else load_demos(source)
     check_fit(environment, demos, f"the dataset {source!r}" if source in CATALOG else source)
-    plain = Layout.plain
-    if demos.observation_layout == plain(demos.observation_layout.width):
-        demos = Demos(demos, environment.observation_layout, demos.action_layout, demos.rate, demos.tasks)
-    if demos.action_layout == plain(demos.action_layout.width):
-        demos = Demos(demos, demos.observation_layout, environment.action_layout, demos.rate, demos.tasks)
-    return demos
+    observations, actions = demos.observation_layout, demos.action_layout
+    if observations == Layout.plain(observations.width):
+        observations = environment.observation_layout
+    if actions == Layout.plain(actions.width):
+        actions = environment.action_layout
+    return demos.with_layouts(observations, actions)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from closedform.errors import MissingExtraError
-from closedform.evaluation.environment import make_environment
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.rollout import Rollout, roll_out
 from closedform.evaluation.study import Study
@@ -23,7 +22,7 @@ def film(study: Study, episodes: Sequence[EpisodeResult], n: int, folder: Path) 
     for episode in spread(episodes, n):
         rollout, frames = filmed(study, episode.seed)
         paths.append(folder / f"seed-{episode.seed}-score-{rollout.score:.2f}.mp4")
-        write_file(paths[-1], encode(frames, make_environment(study.env).rate))
+        write_file(paths[-1], encode(frames, study.environments.spec.rate))
     return paths
 
 
@@ -36,8 +35,9 @@ def spread(episodes: Sequence[EpisodeResult], n: int) -> list[EpisodeResult]:
 
 def filmed(study: Study, seed: int) -> tuple[Rollout, list[np.ndarray]]:
     """An episode with an image of every step."""
-    environment, frames = make_environment(study.env), []
-    rollout = roll_out(environment, study.policy, seed, watch=lambda: frames.append(environment.render()))
+    frames = []
+    with study.environments.borrow() as (environment,):
+        rollout = roll_out(environment, study.policy, seed, watch=lambda: frames.append(environment.render()))
     return rollout, frames
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from numba.core import config
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
-CHECKSUM_BYTES = 4
+_CHECKSUM_BYTES = 4
 
 
 class KernelCache(FunctionCache):
@@ -86,12 +86,12 @@ class _CheckedFile(IndexDataCacheFile):
 
 
 def _checksum(content: bytes) -> bytes:
-    return zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little")
+    return zlib.crc32(content).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _verify(path: str) -> None:
     content = Path(path).read_bytes()
-    if _checksum(content[:-CHECKSUM_BYTES]) != content[-CHECKSUM_BYTES:]:
+    if _checksum(content[:-_CHECKSUM_BYTES]) != content[-_CHECKSUM_BYTES:]:
         raise ValueError(f"{path}: checksum mismatch")
 
 

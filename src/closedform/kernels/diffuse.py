@@ -28,7 +28,7 @@ from closedform.kernels.clock import seconds
 from closedform.kernels.jit import float32_of_bits, jit
 from closedform.kernels.search import dot
 
-RECENTER = 30.0  # nats by which another neighbor must lead before distances are measured from it
+_RECENTER = 30.0  # nats by which another neighbor must lead before distances are measured from it
 
 
 @jit(inline=True)
@@ -286,7 +286,7 @@ def diffuse(
                 return False
         first = average(logits, largest, active, n_active, offsets, totals, weights, mean_weights, denoised)
         leader = active[first]
-        if bases[first] > RECENTER:
+        if bases[first] > _RECENTER:
             recenter = True
             for d in range(width):
                 center[d] = chunks[candidates[leader], d]

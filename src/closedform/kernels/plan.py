@@ -15,7 +15,7 @@ ATTEMPTS = 20  # at reaching far enough, after which all neighbors are looked at
 
 
 @jit()
-def nearest_distance(squared, precision):
+def _nearest_distance(squared, precision):
     """The distance to the nearest neighbor; infinite if any of them or its weight cannot be told."""
     nearest = np.inf
     for i in range(squared.size):
@@ -26,11 +26,12 @@ def nearest_distance(squared, precision):
 
 
 @jit()
-def weigh(rows, query, neighbors, squared, precision, goal, penalty, log_weights):
-    """Fills the log weights (k,) of the neighbors, the largest being 0: metric, penalty and goal.
+def weigh(rows, query, neighbors, squared, precision, terms, log_weights):
+    """Fills the log weights (k,) of the neighbors, the largest being 0: metric and terms.
 
     Returns whether all of them are numbers.
     """
+    goal, penalty = terms.goal, terms.penalty
     largest, measured = -np.inf, True
     p = 0
     for i in range(neighbors.size):
@@ -55,11 +56,42 @@ def weigh(rows, query, neighbors, squared, precision, goal, penalty, log_weights
 
 
 @jit()
-def plan_batch(rows, metric, goal, penalty, transfers, sampling, draws, queries, k, found, planned):
+def with_most_weight(rows, weights, least, found, shares):
+    """Writes the rows that weigh more than `least`, and their weights, the largest first; returns how many there are.
+
+    Of equal weights the earlier row is first, as a stable sort has it.
+    """
+    count = 0
+    for i in range(rows.size):
+        if weights[i] > least:
+            at = count
+            while at > 0 and shares[at - 1] < weights[i]:
+                shares[at], found[at] = shares[at - 1], found[at - 1]
+                at -= 1
+            shares[at], found[at] = weights[i], rows[i]
+            count += 1
+    return count
+
+
+@jit()
+def clear(planned, b):
+    """Writes what a plan says where nothing else is written."""
+    for i in range(planned.rows.shape[1]):
+        planned.rows[b, i] = -1
+    for n in range(planned.chunks.shape[1]):
+        planned.n_steps[b, n] = 0
+        planned.ended[b, n] = np.nan
+        planned.mixed[b, n] = True
+        for i in range(planned.weights.shape[2]):
+            planned.weights[b, n, i] = 0.0
+
+
+@jit()
+def plan_batch(rows, metric, terms, transfers, sampling, draws, queries, k, found, planned):
     """Plans for B observations with n samples each.
 
     Args:
-        rows, metric, goal, penalty, transfers, sampling, draws: see `records`.
+        rows, metric, terms, transfers, sampling, draws: see `records`.
         queries: (B, D_z)
         k: how many neighbors.
         found: (B, k) rows found by another index, -1 where there are fewer, or (0, 0) to search here.
@@ -73,6 +105,7 @@ def plan_batch(rows, metric, goal, penalty, transfers, sampling, draws, queries,
     for s in range(sampling.steps.shape[0]):
         smallest = min(smallest, sampling.steps[s, 1])
     for b in range(queries.shape[0]):
+        clear(planned, b)
         if found.shape[0]:
             count = 0
             while count < found.shape[1] and found[b, count] >= 0:
@@ -82,14 +115,14 @@ def plan_batch(rows, metric, goal, penalty, transfers, sampling, draws, queries,
             metric_distances(rows.columns, queries[b], neighbors, metric, squared)
         else:
             neighbors, squared = retrieve(rows.columns, rows.n_rows, queries[b], k, metric)
-        planned.distances[b] = nearest_distance(squared, metric.precision)
+        planned.distances[b] = _nearest_distance(squared, metric.precision)
         if not planned.distances[b] < np.inf:  # also if it is not a number
             planned.distances[b] = np.nan
             continue
         choice = planned.choices[b]
         choose_transfer(rows, neighbors, squared, transfers, rotation, choice)
         log_weights = np.empty(neighbors.size)
-        if not weigh(rows, queries[b], neighbors, squared, metric.precision, goal, penalty, log_weights):
+        if not weigh(rows, queries[b], neighbors, squared, metric.precision, terms, log_weights):
             planned.distances[b] = np.nan
             continue
 

@@ -46,6 +46,22 @@ class Metric(NamedTuple):
     precision: float
 
 
+class Candidates(NamedTuple):
+    """The windows that a plan could be made of, as a term sees them: arrays of numpy, or torch tensors for B plans.
+
+    Attributes:
+        query: (..., D_z), the features now.
+        rows: (..., k), rows of the store.
+        features: (..., k, D_z), of these rows.
+        episodes: (..., k), the place of each row's episode among the store's.
+    """
+
+    query: Any
+    rows: Any
+    features: Any
+    episodes: Any
+
+
 class GoalTerm(NamedTuple):
     """The goal's share of the squared distances; see `retrieval.goal.Goal`.
 
@@ -69,6 +85,13 @@ class PenaltyTerm(NamedTuple):
 
     rows: Any
     values: Any
+
+
+class Terms(NamedTuple):
+    """What is added to the squared distances: the terms that the compiled planners know, each of which may be empty."""
+
+    goal: GoalTerm
+    penalty: PenaltyTerm
 
 
 class Transfers(NamedTuple):

@@ -10,11 +10,11 @@ from closedform.kernels.jit import jit
 
 BLOCK = 256  # rows whose distances stay in the first-level cache while the columns stream past
 COLUMNS = 8  # after which it is asked whether to go on
-SAMPLE, RUN = 512, 8  # distances that tell roughly how far the k-th neighbor is, so many of them in a row
+SAMPLE, _RUN = 512, 8  # distances that tell roughly how far the k-th neighbor is, so many of them in a row
 
 
 @jit()
-def add_squared_differences(column, coordinate, total):
+def _add_squared_differences(column, coordinate, total):
     """total += (column - coordinate)^2, rounded as numpy rounds it."""
     for i in range(total.size):
         difference = column[i] - coordinate
@@ -22,7 +22,7 @@ def add_squared_differences(column, coordinate, total):
 
 
 @jit()
-def distances_within(columns, query, within, distances):
+def _distances_within(columns, query, within, distances):
     """Squared Euclidean distances from the query to every row. (D, >= n), (D,) -> (n,).
 
     Sums only grow: a block of rows that are all beyond `within` after some columns is not summed further, and is
@@ -39,7 +39,7 @@ def distances_within(columns, query, within, distances):
                 for i in range(block.size):
                     block[i] = np.inf
                 break
-            add_squared_differences(columns[d, start:stop], query[d], block)
+            _add_squared_differences(columns[d, start:stop], query[d], block)
 
 
 @jit(reorder=True)
@@ -52,19 +52,19 @@ def smallest(values):
 
 
 @jit()
-def sampled_distances(columns, n, query):
+def _sampled_distances(columns, n, query):
     """Squared distances to rows spread over all of them, a few in a row since memory is read in lines."""
-    n_runs = SAMPLE // RUN
+    n_runs = SAMPLE // _RUN
     sample = np.zeros(SAMPLE)
     for r in range(n_runs):
-        start = (n - RUN) * r // (n_runs - 1)
+        start = (n - _RUN) * r // (n_runs - 1)
         for d in range(columns.shape[0]):
-            add_squared_differences(columns[d, start : start + RUN], query[d], sample[r * RUN : (r + 1) * RUN])
+            _add_squared_differences(columns[d, start : start + _RUN], query[d], sample[r * _RUN : (r + 1) * _RUN])
     return sample
 
 
 @jit()
-def kth_smallest(values, k):
+def _kth_smallest(values, k):
     """The k-th smallest (from 0) of `values`, which are reordered (Hoare's quickselect)."""
     low, high = 0, values.size - 1
     while low < high:
@@ -90,12 +90,12 @@ def kth_smallest(values, k):
 
 
 @jit()
-def keep_smallest(distances, k, rows, count):
+def _keep_smallest(distances, k, rows, count):
     """Keeps of the first `count` rows, which ascend, those of the k smallest distances; of equal ones the earlier."""
     close = np.empty(count)
     for i in range(count):
         close[i] = distances[rows[i]]
-    limit = kth_smallest(close, k - 1)
+    limit = _kth_smallest(close, k - 1)
     at_limit = k
     for i in range(count):
         at_limit -= distances[rows[i]] < limit
@@ -122,24 +122,24 @@ def nearest_rows(columns, n, query, k, distances, rows):
         for i in range(n):
             rows[i] = i
         return n
-    sample = sampled_distances(columns, n, query) if n >= SAMPLE else np.empty(0)
+    sample = _sampled_distances(columns, n, query) if n >= SAMPLE else np.empty(0)
     share = k / n
     rank = int(sample.size * share + 6.0 * math.sqrt(sample.size * share * (1.0 - share))) + 4
     count = 0
     while count < k:  # ends with all rows: what is not a number is not beyond anything
-        within = kth_smallest(sample, rank) if rank < sample.size else np.inf
+        within = _kth_smallest(sample, rank) if rank < sample.size else np.inf
         rank = min(2 * rank, SAMPLE)
-        distances_within(columns, query, within, distances)
+        _distances_within(columns, query, within, distances)
         count = 0
         for i in range(n):
             rows[count] = i
             count += not distances[i] > within
-    keep_smallest(distances, k, rows, count)
+    _keep_smallest(distances, k, rows, count)
     return k
 
 
 @jit(reorder=True)
-def mean_of(values):
+def _mean_of(values):
     """The mean."""
     total = 0.0
     for i in range(values.size):
@@ -157,7 +157,7 @@ def dot(a, b):
 
 
 @jit(reorder=True)
-def add_scaled(total, factor, values):
+def _add_scaled(total, factor, values):
     """total += factor * values."""
     for i in range(total.size):
         total[i] += factor * values[i]
@@ -175,7 +175,7 @@ def cholesky(matrix, least):
 
 
 @jit(reorder=True)
-def add_squares_of_scaled(total, factor, values):
+def _add_squares_of_scaled(total, factor, values):
     """values *= factor; total += values^2."""
     for i in range(total.size):
         values[i] *= factor
@@ -201,7 +201,7 @@ def metric_distances(columns, query, rows, metric, squared):
         for d in range(width):
             for i in range(k):  # not from the differences: far from the query nothing would be left of the spread
                 centered[d, i] = columns[d, rows[i]]
-            mean = mean_of(centered[d])
+            mean = _mean_of(centered[d])
             for i in range(k):
                 centered[d, i] -= mean
         sphere = 0.0
@@ -218,8 +218,8 @@ def metric_distances(columns, query, rows, metric, squared):
         squared[i] = 0.0
     for a in range(width):  # forward substitution for all rows at once
         for b in range(a):
-            add_scaled(differences[a], -factor[a, b], differences[b])
-        add_squares_of_scaled(squared, 1.0 / factor[a, a], differences[a])
+            _add_scaled(differences[a], -factor[a, b], differences[b])
+        _add_squares_of_scaled(squared, 1.0 / factor[a, a], differences[a])
 
 
 @jit()

@@ -8,14 +8,15 @@ Letters in shapes: B plans, n samples each, k neighbors, m of them with most wei
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 
 from closedform.demos.encoding import Block
 from closedform.demos.rigid import into_frame, onto_grasped, pose_axes
-from closedform.kernels.records import GoalTerm, Metric, Rows, Transfers
+from closedform.kernels.records import Candidates, GoalTerm, Metric, Rows, Transfers
 
 Tensor = torch.Tensor
 WIDEST = 64  # features that the fused metric holds
@@ -32,7 +33,9 @@ class DeviceStore:
         half_norms: (N,), half the squared lengths of the features.
         metric: its factor is None for the local one.
         goal: with the middle less the features' mean.
-        goal_still: (G, N), the motion that each row still makes.
+        goal_still: (G, N), the motion that each row still makes; none without a goal.
+        terms: those that have no hook here, with tensors; they are written against the array API.
+        center: (D_z,), the mean that features are less of.
         transfers: with blocks, frames and hands as Python's numbers, which a captured graph can branch on.
         frame_bodies, frame_turns: (F,), of the frames.
         hand_blocks: for each hand, the blocks of an action that turn with it.
@@ -47,6 +50,8 @@ class DeviceStore:
     metric: Metric
     goal: GoalTerm
     goal_still: Tensor
+    terms: tuple[Callable[[Any], Tensor], ...]
+    center: Tensor
     transfers: Transfers
     frame_bodies: Tensor
     frame_turns: Tensor
@@ -88,7 +93,7 @@ def squared_distances(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tens
     return (whitened * whitened).sum(1)
 
 
-def goal_penalty(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tensor:
+def _goal_penalty(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tensor:
     """`Goal.penalty` but for a constant. (B, D_z), (B, k) -> (B, k)."""
     goal = store.goal
     needed = goal.middle - queries[:, goal.columns]
@@ -204,24 +209,6 @@ def lead(
     return (logits - logits.amax(2, keepdim=True)).amax(1)
 
 
-def diffuse_all(
-    chunks: Tensor, log_weights: Tensor, perturbations: Tensor, noise: Tensor, fresh: Tensor | None, steps: np.ndarray
-) -> Tensor:
-    """All diffusion steps with all neighbors, one matrix product after another.
-
-    (B, k, D), (B, k), (B, M, D), (B, n, D), (S, B, n, D) or None, (S, 5) -> (B, n, D)
-    """
-    sample = noise
-    shifts = perturbations @ chunks.mT
-    for s, (gain, sigma, keep, jump, spread) in enumerate(steps.tolist()):
-        distances = torch.cdist(sample, gain * chunks, compute_mode="donot_use_mm_for_euclid_dist") ** 2
-        logits = (log_weights[:, None] - distances / (2 * sigma**2))[:, :, None] + gain / sigma**2 * shifts[:, None]
-        sample = keep * sample + jump * (torch.softmax(logits, -1).mean(2) @ chunks)
-        if fresh is not None:
-            sample = sample + spread * fresh[s]
-    return sample
-
-
 def _pick(poses: Tensor, body: Tensor) -> Tensor:
     """The pose of one body of each plan. (B, m, bodies, width), (B,) -> (B, m, width)."""
     return poses.take_along_dim(body.clamp(min=0)[:, None, None, None], 2)[:, :, 0]
@@ -229,6 +216,11 @@ def _pick(poses: Tensor, body: Tensor) -> Tensor:
 
 def log_weights_of(store: DeviceStore, queries: Tensor, rows: Tensor, squared: Tensor) -> Tensor:
     """The observation kernel's log weights, the largest being 0. -> (B, k)."""
-    if store.goal.weight and len(store.goal.columns):
-        squared = squared + store.goal.weight * goal_penalty(store, queries, rows)
+    if len(store.goal_still):
+        squared = squared + store.goal.weight * _goal_penalty(store, queries, rows)
+    if store.terms:
+        features = store.features[rows][..., : store.width] + store.center
+        candidates = Candidates(queries[:, : store.width] + store.center, rows, features, store.rows.episodes[rows])
+        for term in store.terms:
+            squared = squared + term(candidates)
     return -store.metric.precision * (squared - squared.amin(1, keepdim=True))

@@ -10,7 +10,7 @@ from closedform.kernels.jit import jit
 
 
 @jit()
-def axes_of(pose, turns, rotation):
+def _axes_of(pose, turns, rotation):
     """Writes the rotation (d, d) of a pose: planar if it has four numbers, spatial if nine."""
     d = rotation.shape[0]
     for a in range(d):
@@ -40,20 +40,17 @@ def axes_of(pose, turns, rotation):
 
 
 @jit()
-def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, turn):
-    """Turns targets of a hand into those of the object it grasps, as the reference's `onto_grasped`.
+def _grasp_of(hand, held, turn):
+    """The offset (3,) and rotation (3, 3) of a grasped object as the hand's commanded axes see it.
 
     Args:
-        chunk: (N_a * D,), encoded actions.
-        width: D.
-        position, turned: where the hand's position and rotation begin in an action.
-        hand, held: (9,), poses of the hand and of the grasped object, at the first step.
+        hand, held: (9,), poses of the hand and of the grasped object.
         turn: (3, 3), commanded axes as the observed axes see them.
     """
     observed, body, axes = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 3))
-    axes_of(hand, True, observed)
-    axes_of(held, True, body)
-    grasp, offset, target, pose = np.zeros((3, 3)), np.zeros(3), np.empty((3, 3)), np.empty(9)
+    _axes_of(hand, True, observed)
+    _axes_of(held, True, body)
+    grasp, offset = np.zeros((3, 3)), np.zeros(3)
     for a in range(3):
         for b in range(3):
             axes[a, b] = 0.0
@@ -64,11 +61,27 @@ def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, tur
             offset[a] += axes[c, a] * (held[c] - hand[c])
             for b in range(3):
                 grasp[a, b] += axes[c, a] * body[c, b]
+    return offset, grasp
+
+
+@jit()
+def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, turn):
+    """Turns targets of a hand into those of the object it grasps, as the reference's `onto_grasped`.
+
+    Args:
+        chunk: (N_a * D,), encoded actions.
+        width: D.
+        position, turned: where the hand's position and rotation begin in an action.
+        hand, held: (9,), poses of the hand and of the grasped object, at the first step.
+        turn: (3, 3), commanded axes as the observed axes see them.
+    """
+    target, pose = np.empty((3, 3)), np.empty(9)
+    offset, grasp = _grasp_of(hand, held, turn)
     for t in range(n_action_steps):
         first, second = t * width + position, t * width + turned
         for a in range(6):
             pose[3 + a] = chunk[second + a]
-        axes_of(pose, True, target)
+        _axes_of(pose, True, target)
         for a in range(3):
             for c in range(3):
                 chunk[first + a] += target[a, c] * offset[c]
@@ -77,6 +90,69 @@ def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, tur
                 for c in range(3):
                     total += target[a, c] * grasp[c, b]
                 chunk[second + 3 * b + a] = total
+
+
+@jit()
+def _off_grasped(chunk, n_action_steps, width, position, turned, hand, held, turn):
+    """The inverse of `onto_grasped`: targets of the grasped object become those of the hand."""
+    target, commanded, pose = np.empty((3, 3)), np.empty((3, 3)), np.empty(9)
+    offset, grasp = _grasp_of(hand, held, turn)
+    for t in range(n_action_steps):
+        first, second = t * width + position, t * width + turned
+        for a in range(6):
+            pose[3 + a] = chunk[second + a]
+        _axes_of(pose, True, target)
+        for a in range(3):
+            for b in range(3):
+                commanded[a, b] = 0.0
+                for c in range(3):
+                    commanded[a, b] += target[a, c] * grasp[b, c]
+            for c in range(3):
+                chunk[first + a] -= commanded[a, c] * offset[c]
+            for b in range(2):
+                chunk[second + 3 * b + a] = commanded[a, b]
+
+
+@jit()
+def transfer_back(chunks, choices, poses, transfers):
+    """Turns normalized chunks, in place, into encoded actions where they are needed: `transfer_chunk` backward.
+
+    Args:
+        chunks: (B, n, N_a * D)
+        choices: (B, H, 2), how they were transferred.
+        poses: (B, bodies, pose width), of the bodies now; no bodies where nothing was transferred.
+        transfers: `Transfers`.
+    """
+    blocks, hands, frames = transfers.blocks, transfers.hands, transfers.frames
+    n_action_steps, offset, scale, d = transfers.n_action_steps, transfers.offset, transfers.scale, transfers.dimension
+    width = offset.shape[1]
+    rotation, moved = np.empty((d, d)), np.empty(d)
+    for b in range(chunks.shape[0]):
+        for n in range(chunks.shape[1]):
+            chunk = chunks[b, n]
+            for block in range(blocks.shape[0]):
+                first, size, turning, moves, hand = blocks[block]
+                f = choices[b, hand, 0]
+                for t in range(n_action_steps):
+                    for c in range(first, first + size):
+                        chunk[t * width + c] = chunk[t * width + c] / scale[f, c] + offset[f, c]
+                if turning and size == d and frames[f, 0] >= 0:
+                    pose = poses[b, frames[f, 0]]
+                    _axes_of(pose, frames[f, 1], rotation)
+                    for t in range(n_action_steps):
+                        at = t * width + first
+                        for a in range(d):
+                            moved[a] = pose[a] if moves else 0.0
+                            for c in range(d):
+                                moved[a] += rotation[a, c] * chunk[at + c]
+                        for a in range(d):
+                            chunk[at + a] = moved[a]
+            for hand in range(hands.shape[0]):
+                held = choices[b, hand, 1]
+                if held >= 0:
+                    body, position, turned = hands[hand]
+                    turn = transfers.turns[hand]
+                    _off_grasped(chunk, n_action_steps, width, position, turned, poses[b, body], poses[b, held], turn)
 
 
 @jit()
@@ -116,7 +192,7 @@ def transfer_chunk(rows, row, transfers, choice, rotation, chunk):
         if turning and size == d and frames[f, 0] >= 0:
             pose = poses[frames[f, 0]]
             if turned_to != f:
-                axes_of(pose, frames[f, 1], rotation)
+                _axes_of(pose, frames[f, 1], rotation)
                 turned_to = f
             for t in range(n_action_steps):
                 at = t * width + first
@@ -165,7 +241,7 @@ def find_voters(rows, squared, row_episodes, voters):
 
 
 @jit()
-def find_grasped(rows, voters, count, held, hand):
+def _find_grasped(rows, voters, count, held, hand):
     """The body that more than half of the voters have grasped with a hand; -1 if there is none."""
     for v in range(count):
         body, votes = held[rows[voters[v]], hand], 0
@@ -220,7 +296,7 @@ def choose_transfer(rows, neighbors, squared, transfers, rotation, choice):
         total += weights[v]
     chunks = np.empty((count, n_action_steps * width))
     for h in range(n_hands):
-        choice[h, 1] = find_grasped(neighbors, voters, count, rows.held, h)
+        choice[h, 1] = _find_grasped(neighbors, voters, count, rows.held, h)
         best, least = choice[h, 0], np.inf
         for f in range(n_frames):
             if frames[f, 0] >= 0 and frames[f, 0] == choice[h, 1]:

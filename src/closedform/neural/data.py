@@ -11,7 +11,11 @@ from closedform.demos.layout import Layout
 from closedform.errors import DataError
 from closedform.neural.config import NeuralConfig
 from closedform.retrieval.feature_map import GeometricFeatures
-from closedform.retrieval.store import Store, StoreSpec
+from closedform.retrieval.in_memory import InMemory
+from closedform.retrieval.observation_kernel import KernelSpec
+from closedform.retrieval.spec import ModelSpec
+from closedform.retrieval.transfer import TransferSpec
+from closedform.retrieval.window_spec import WindowSpec
 
 
 @dataclass(frozen=True)
@@ -61,34 +65,28 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
         config: the lengths of windows.
         keep: (n_steps,), whether to use the window that starts at each step; all by default.
     """
-    spec = StoreSpec(
-        observation_layout=demos.observation_layout,
-        action_layout=demos.action_layout,
-        feature_map=GeometricFeatures(demos.observation_layout),
-        n_obs_steps=config.n_obs_steps,
-        n_action_steps=config.n_action_steps,
-        padding=True,  # every step begins a window
-        frames="world",
-        regularization=1e-4,
-        shrinkage=0.0,
-        relevance=False,
+    layouts = demos.observation_layout, demos.action_layout
+    spec = ModelSpec(
+        WindowSpec(*layouts, config.n_obs_steps, config.n_action_steps, padding=True),  # every step begins a window
+        KernelSpec(GeometricFeatures(demos.observation_layout)),
+        TransferSpec(*layouts, "world", config.n_action_steps),
     )
-    store = Store.build(spec, demos.episodes, np.arange(len(demos)))
-    rows = np.arange(len(store)) if keep is None else np.flatnonzero(keep)
+    model = InMemory.build(spec, demos.episodes, np.arange(len(demos)))
+    rows = np.arange(len(model)) if keep is None else np.flatnonzero(keep)
     if len(rows) < 2:
         raise DataError(f"expected at least two windows to train on, found {len(rows)}")
-    features = store.index.rows()[rows]
-    chunks = store.normalized_chunks(rows, store.as_recorded).reshape(len(rows), config.n_action_steps, -1)
+    features = model.features_at(rows)
+    chunks = model.normalized_chunks(rows, model.transfer.world).reshape(len(rows), config.n_action_steps, -1)
     return TrainingData(
         observation_layout=demos.observation_layout,
         action_layout=demos.action_layout,
         features=features.astype(np.float32),
         chunks=chunks.astype(np.float32),
         normalization=Normalization(
-            feature_offset=store.feature_offset,
-            feature_scale=store.feature_scale,
-            action_offset=store.scaling.offset[0],
-            action_scale=store.scaling.scale[0],
+            feature_offset=model.kernel.offset,
+            feature_scale=model.kernel.scale,
+            action_offset=model.transfer.scaling.offset[0],
+            action_scale=model.transfer.scaling.scale[0],
             mean=features.mean(0),
             covariance=np.cov(features, rowvar=False),
         ),

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.mixture import ROUNDING
+from closedform.diffusion.sampler import SAMPLERS
 from closedform.errors import ConfigError, MissingExtraError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.device_store import on_device, padded
@@ -22,12 +24,12 @@ if TYPE_CHECKING:
 
     from closedform.policies.closed_form import ClosedFormPolicy
 
-DISTANCES_AT_ONCE = 2**29  # numbers in the largest matrix, 2 GiB
-SAMPLES_AT_ONCE, LOGITS_AT_ONCE = 2**16, 2**27
+_DISTANCES_AT_ONCE = 2**29  # numbers in the largest matrix, 2 GiB
+_SAMPLES_AT_ONCE, LOGITS_AT_ONCE = 2**16, 2**27
 N_KEPT = 64 + 1024 + 1  # neighbors that the fused kernel sees, and one to bound the rest
-SECOND_AT_ONCE, SECOND_SEES = (64, 1024), 64 + 2048  # samples that get a second try, and neighbors that it sees
-REDONE_AT_ONCE = 32  # samples that all neighbors are weighed for
-N_GRAPHS = 12  # of shapes of batches
+_SECOND_AT_ONCE, _SECOND_SEES = (64, 1024), 64 + 2048  # samples that get a second try, and neighbors that it sees
+_REDONE_AT_ONCE = 32  # samples that all neighbors are weighed for
+_N_GRAPHS = 12  # of shapes of batches
 
 
 class BatchPlanner:
@@ -60,8 +62,8 @@ class BatchPlanner:
             raise ConfigError(
                 "device: expected triton beside torch for planning on 'cuda', found none; pip install triton"
             )
-        self.policy, self.store = policy, policy.store
-        self.device_store, self._center = on_device(policy, self.store, self.tensor)
+        self.policy, self.model = policy, policy.model
+        self.device_store, self._center = on_device(self.model, self.tensor)
         self._steps = self.tensor(policy.steps)
         if self.device_store.normalized is not None:
             bounds = self.device_store.normalized.aminmax(dim=0)
@@ -80,10 +82,10 @@ class BatchPlanner:
         import torch
 
         windows = self.policy.sampling_windows(observations, n_samples)
-        DemonstrationPolicy.check_size(self.policy, self.store, len(windows), int(n_samples))  # it draws in parts
+        DemonstrationPolicy.check_size(self.policy, self.model, len(windows), int(n_samples))  # it draws in parts
         queries = self.queries(windows)
         rng = torch.Generator(self.device).manual_seed(int(generator(seed).integers(2**63)))
-        at_once = min(DISTANCES_AT_ONCE // len(self.store), SAMPLES_AT_ONCE // int(n_samples))
+        at_once = min(_DISTANCES_AT_ONCE // len(self.model), _SAMPLES_AT_ONCE // int(n_samples))
         if self.device.type != "cuda":
             at_once = min(at_once, self._unfused_at_once(int(n_samples)))
         parts = [self.chunks(some, int(n_samples), rng) for some in queries.split(max(1, at_once))]
@@ -92,11 +94,11 @@ class BatchPlanner:
         )
         none = np.empty((len(chunks), 0), np.int64)
         made = Generated(chunks.astype(np.float64), choices, distances, none, none[..., None], none, none, mixed=mixed)
-        return self.policy.to_robot(self.store, windows, refuse_unsound(made))
+        return self.policy.to_robot(self.model, windows, refuse_unsound(made))
 
     def queries(self, windows: np.ndarray) -> torch.Tensor:
         """Features of observation windows, as the device has those of the demonstrations."""
-        return self.tensor(padded(self.store.features_of(windows) - self._center))
+        return self.tensor(padded(self.model.kernel.features(windows) - self._center))
 
     def chunks(
         self, queries: torch.Tensor, n_samples: int, rng: torch.Generator
@@ -113,11 +115,11 @@ class BatchPlanner:
             return self._unfused(queries, numbers)
         near, chunks, left_over = self._replay(self._fused, queries, numbers)
         samples = left_over.nonzero()
-        if len(samples) and self._k <= SECOND_SEES:  # neighbors that weigh little at first matter in the end
-            at_once = SECOND_AT_ONCE[len(samples) > SECOND_AT_ONCE[0]]
+        if len(samples) and self._k <= _SECOND_SEES:  # neighbors that weigh little at first matter in the end
+            at_once = _SECOND_AT_ONCE[len(samples) > _SECOND_AT_ONCE[0]]
             samples = self._redo(self._fused_in_order, samples, at_once, queries, numbers, near, chunks)
         if len(samples):  # more neighbors matter than the fused kernel can hold
-            at_once = min(REDONE_AT_ONCE, self._unfused_at_once(1))
+            at_once = min(_REDONE_AT_ONCE, self._unfused_at_once(1))
             self._redo(self._unfused, samples, at_once, queries, numbers, near, chunks)
         return near, chunks
 
@@ -181,7 +183,7 @@ class BatchPlanner:
         """Random numbers for some plans."""
         import torch
 
-        config, size = self.policy.config, self.policy.chunk_size(self.store)
+        config, size = self.policy.config, self.model.transfer.chunk_size
 
         def normal(*shape: int) -> torch.Tensor:
             return torch.randn(shape, generator=rng, device=self.device)
@@ -198,7 +200,7 @@ class BatchPlanner:
 
     @property
     def _k(self) -> int:
-        return self.policy.n_neighbors(self.store)
+        return self.policy.n_neighbors(self.model)
 
     def neighbors(self, queries: torch.Tensor, *, everything: bool = False) -> Neighbors:
         """The neighbors with most weight of each of the queries (B, D_z); as many as the fused kernel sees, or all."""
@@ -234,11 +236,12 @@ class BatchPlanner:
         return near.chunks.reshape(-1)[near.offsets[..., None] + torch.arange(size, device=self.device)]
 
     def _diffuse_all(self, near: Neighbors, numbers: Numbers) -> torch.Tensor:
-        from closedform.kernels.torch_plan import diffuse_all
-
-        chunks = self.gathered(near, numbers.noise.shape[2])
-        drawn = numbers.perturbations, numbers.noise, numbers.fresh
-        return diffuse_all(chunks, near.log_weights, *drawn, self.policy.steps)
+        """The reference's own denoiser and sampler, on tensors."""
+        config, chunks = self.policy.config, self.gathered(near, numbers.noise.shape[2])
+        process, sampler = config.make_process(), SAMPLERS[config.sampler]
+        denoiser = ClosedForm(process, chunks, near.log_weights, numbers.perturbations)
+        extra = {} if numbers.fresh is None else {"rng": _Drawn(numbers.fresh)}
+        return sampler(denoiser, process, numbers.noise, n_steps=config.n_diffusion_steps, **extra)
 
     def _diffuse_fused(
         self, near: Neighbors, numbers: Numbers, tiles: tuple[tuple[int, int, bool], ...] | None = None
@@ -269,7 +272,7 @@ class BatchPlanner:
             graph = self._graphs.pop(key, None)
             graph = graph or _capture(plan, queries.clone(), numbers.clone(), attempts.clone())
             self._graphs[key] = graph  # the last used is the last
-            if len(self._graphs) > N_GRAPHS:
+            if len(self._graphs) > _N_GRAPHS:
                 del self._graphs[next(iter(self._graphs))]
             return graph(queries, numbers, attempts)
 
@@ -299,6 +302,17 @@ def _capture(
     return replay
 
 
+class _Drawn:
+    """Fresh noise (S, B, n, D) that was drawn before, as a sampler asks for it."""
+
+    def __init__(self, fresh: torch.Tensor):
+        self._left = iter(fresh)
+
+    def standard_normal(self, size: Any) -> torch.Tensor:
+        """That of the next step."""
+        return next(self._left)
+
+
 @dataclass(frozen=True)
 class Numbers:
     """Random numbers of B plans: noise (B, n, D), perturbations (B, M, D), and fresh (S, B, n, D) or None."""
@@ -310,9 +324,9 @@ class Numbers:
     @classmethod
     def like_the_reference(cls, planner: BatchPlanner, n_plans: int, rng: np.random.Generator) -> Numbers:
         """Those that the reference draws for plans of one sample each, where its sampler draws none."""
-        policy, store = planner.policy, planner.store
+        policy, model = planner.policy, planner.model
         pairs = [
-            (rng.standard_normal((1, policy.chunk_size(store))), policy.perturbations(rng, store))
+            (rng.standard_normal((1, model.transfer.chunk_size)), policy.perturbations(rng, model))
             for _ in range(n_plans)
         ]
         noise, perturbations = (planner.tensor(np.array(part)) for part in zip(*pairs, strict=True))

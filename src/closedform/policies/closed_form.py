@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -18,16 +19,17 @@ from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.mixture import is_mixture
 from closedform.diffusion.sampler import SAMPLERS, Step, ddpm, step_weights
 from closedform.errors import DataError
-from closedform.kernels.records import Draws, GoalTerm, PenaltyTerm, Planned, Rows, Sampling
+from closedform.kernels.records import Candidates, Draws, Planned, Rows, Sampling
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.deadline import seconds_not_cut
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.generated import Generated, unmeasured
-from closedform.policies.neighborhood import Neighborhood, find_neighborhood
 from closedform.policies.randomness import Seed, generator
+from closedform.policies.saving import register_policy
 from closedform.provenance import n_cores
 from closedform.retrieval.frame import N_VOTERS
-from closedform.retrieval.large_store import LargeStore
+from closedform.retrieval.model import Model
+from closedform.retrieval.neighborhood import Neighborhood
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
@@ -35,10 +37,11 @@ if TYPE_CHECKING:
     from closedform.policies.batch_planner import BatchPlanner
 
 HEADROOM = 1e-4  # share of pruning_error that may be dropped at one step; the rest is room for steps that amplify it
-BATCH_PER_THREAD = 8  # plans below which another thread costs more than it gives
-NONE_FOUND = np.empty((0, 0), np.int64)
+_BATCH_PER_THREAD = 8  # plans below which another thread costs more than it gives
+_NONE_FOUND = np.empty((0, 0), np.int64)
 
 
+@register_policy
 class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     """A diffusion policy whose score is computed in closed form from the demonstrations.
 
@@ -50,15 +53,15 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     config_class: ClassVar[type[PolicyConfig]] = ClosedFormConfig
 
     def _cautions(self) -> list[str]:
-        config, store, cautions = self.config, self._store, super()._cautions()
+        config, model, cautions = self.config, self._model, super()._cautions()
         if config.deadline is None:
             return cautions
-        k, n_frames = self.n_neighbors(store), len(store.spec.selected_frames)
+        k, n_frames = self.n_neighbors(model), len(model.transfer.frames)
         seconds = seconds_not_cut(
-            n_searched=k if isinstance(store, LargeStore) else len(store),
-            n_features=len(store.feature_scale),
+            n_searched=model.index.n_compared(k),
+            n_features=len(model.kernel.scale),
             n_neighbors=k,
-            chunk_size=self.chunk_size(store),
+            chunk_size=model.transfer.chunk_size,
             n_tried=n_frames * N_VOTERS if n_frames > 1 else 0,
             n_perturbations=config.n_perturbations,
             compiled=kernels.enabled(),
@@ -89,25 +92,26 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             seed: of the perturbations.
             frame: the name of a frame for all hands; by default each has the best one.
             choice: instead, how a plan transferred its demonstrations.
-            penalty: that of `plan_with_store`.
+            penalty: that of `plan_with_model`.
         """
-        store = self._store
+        model = self._model
         windows = self.windows(real_array(observation, "an observation")[None])
         with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
-            near = self.neighborhood(store, store.features_of(windows)[0])
+            near = model.neighborhood(model.kernel.features(windows)[0], self.n_neighbors(model))
         if frame is not None:
-            names = [f.name for f in store.spec.selected_frames]
+            names = [f.name for f in model.transfer.frames]
             if frame not in names:
                 raise DataError(f"no frame {frame!r}: this policy uses {', '.join(names)}")
-            choice = np.array([(names.index(frame), -1)] * len(store.spec.hands))
+            choice = np.array([(names.index(frame), -1)] * len(model.transfer.hands))
         if choice is not None:
             near = replace(near, choice=choice)
-        perturbations = self.perturbations(generator(seed), store)
-        return self._denoiser(store, near, Penalty.none() if penalty is None else penalty(store), perturbations)
+        perturbations = self.perturbations(generator(seed), model)
+        extra = Penalty.none() if penalty is None else penalty(model.store)
+        return self._denoiser(model, near, extra, perturbations)
 
     def _generate(
         self,
-        store: Store,
+        model: Model,
         windows: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
@@ -116,19 +120,19 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         explain: bool,
         began: float | None = None,
     ) -> Generated:
-        queries = store.features_of(windows)
+        queries = model.kernel.features(windows)
         stop_at = self._deadline.stop_at(began)
         generate = self._generate_reference
         if kernels.enabled() and (stop_at == math.inf or kernels.has_clock()):
             generate = self._generate_compiled
-        made = generate(store, queries, n_samples, rng, penalty, explain=explain, stop_at=stop_at)
+        made = generate(model, queries, n_samples, rng, penalty, explain=explain, stop_at=stop_at)
         if stop_at == math.inf:
             return made
         return replace(made, complete=bool((made.n_steps == self.config.n_diffusion_steps).all()))
 
     def _generate_reference(
         self,
-        store: Store,
+        model: Model,
         queries: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
@@ -139,12 +143,13 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     ) -> Generated:
         """One observation after the other through `diffusion/`."""
         sampler, process, clock = SAMPLERS[self.config.sampler], self.config.make_process(), self._deadline.clock
-        k, size, n_steps = self.n_neighbors(store), self.chunk_size(store), self.config.n_diffusion_steps
-        made = _empty(len(queries), n_samples, size, k, len(store.spec.hands))
+        k, size, n_steps = self.n_neighbors(model), model.transfer.chunk_size, self.config.n_diffusion_steps
+        made = _unfilled(len(queries), n_samples, size, k, len(model.transfer.hands))
+        made.rows[:], made.weights[:] = -1, 0.0
         for b, query in enumerate(queries):
-            near = self.neighborhood(store, query)
+            near = model.neighborhood(query, k)
             noise = rng.standard_normal((n_samples, size))
-            denoiser = self._denoiser(store, near, penalty, self.perturbations(rng, store), b)
+            denoiser = self._denoiser(model, near, penalty, self.perturbations(rng, model), b)
             last: list[Step] = []
             extra = {"rng": rng} if sampler is ddpm else {}
 
@@ -166,7 +171,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
 
     def _generate_compiled(
         self,
-        store: Store,
+        model: Model,
         queries: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
@@ -178,23 +183,11 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         """All observations through the fused kernel, on all cores if there are many."""
         from closedform.kernels.plan import plan_batch
 
-        config, size = self.config, self.chunk_size(store)
-        k = self.n_neighbors(store)
-        made = _empty(len(queries), n_samples, size, k if explain else 0, len(store.spec.hands))
-        steps = self.steps
-        n_fresh = len(steps) - 1 if config.sampler == "ddpm" else 0  # the last step adds none
-        noise = np.empty((len(queries), n_samples, size))
-        perturbations = np.empty((len(queries), config.n_perturbations if config.tau else 1, size))
-        fresh = np.zeros((len(queries), n_fresh + 1 if n_fresh else 0, n_samples, size))
-        for b in range(len(queries)):
-            rng.standard_normal(out=noise[b])
-            perturbations[b] = self.perturbations(rng, store)
-            if n_fresh:
-                rng.standard_normal(out=fresh[b, :n_fresh])
-
-        metric = store.metric_record(config.metric, 1 / (2 * self.h(store) ** 2))
-        goal = GoalTerm(config.goal_weight, *store.goal)
-        sampling = Sampling(steps, self.cut(k), stop_at)
+        k, size = self.n_neighbors(model), model.transfer.chunk_size
+        made = _unfilled(len(queries), n_samples, size, k if explain else 0, len(model.transfer.hands))
+        noise, perturbations, fresh = self._draw(rng, len(queries), n_samples, size)
+        metric, transfers = model.kernel.record, model.transfer.record
+        sampling = Sampling(self.steps, self.cut(k), stop_at)
 
         def run(part: slice, rows: Rows, found: np.ndarray, penalty: Penalty) -> None:
             draws = Draws(noise[part], perturbations[part], fresh[part])
@@ -208,50 +201,71 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                 made.ended[part],
                 made.mixed[part],
             )
-            terms = goal, PenaltyTerm(*penalty)
-            plan_batch(rows, metric, *terms, store.transfers, sampling, draws, queries[part], k, found, planned)
+            terms = model.kernel.term_records(penalty)
+            plan_batch(rows, metric, terms, transfers, sampling, draws, queries[part], k, found, planned)
 
-        def run_exactly(part: slice) -> None:
-            run(part, store.all_rows, NONE_FOUND, penalty)
-
-        def run_approximately(store: LargeStore, b: int) -> None:
-            rows = store.index.query(queries[b], k)
-            here = np.arange(len(rows))
+        def run_found(b: int) -> None:
+            """Where the rows have to be known before the compiled planner begins."""
+            rows = model.nearest(queries[b], k)
+            some, here = model.some_rows(rows), np.arange(len(rows))
+            extra = penalty.at(rows)
+            for term in model.kernel.unhooked:
+                extra = extra + term(Candidates(queries[b], rows, some.columns.T, some.episodes))
             found = np.pad(here, (0, k - len(rows)), constant_values=-1)[None]
-            run(slice(b, b + 1), store.some_rows(rows), found, Penalty(here, penalty.at(rows)))
+            run(slice(b, b + 1), some, found, Penalty(here, extra))
             if explain:
                 made.rows[b, : len(rows)] = rows
 
-        n_threads = min(n_cores(), len(queries) // BATCH_PER_THREAD)
+        everything = None if model.kernel.unhooked else model.rows_record
+        n_threads = len(queries) // _BATCH_PER_THREAD
+        n_threads = min(n_cores(), n_threads) if n_threads > 1 else 1
         jobs: list[Callable[[], None]]
-        if isinstance(store, LargeStore):
-            jobs = [partial(run_approximately, store, b) for b in range(len(queries))]
+        if everything is None:
+            jobs = [partial(run_found, b) for b in range(len(queries))]
         elif n_threads < 2:
-            jobs = [partial(run_exactly, slice(None))]
+            jobs = [partial(run, slice(None), everything, _NONE_FOUND, penalty)]
         else:
             bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
-            jobs = [partial(run_exactly, slice(a, b)) for a, b in pairwise(bounds)]
-        if n_threads < 2 or not plan_batch.overloads:  # compiling in several threads at once would only take longer
-            with kernels.announced(plan_batch):
-                for job in jobs:
-                    job()
-        else:
+            jobs = [partial(run, slice(a, b), everything, _NONE_FOUND, penalty) for a, b in pairwise(bounds)]
+        if n_threads > 1 and plan_batch.overloads:  # compiling in several threads at once would only take longer
             with ThreadPoolExecutor(n_threads) as pool:
                 list(pool.map(lambda job: job(), jobs))
+            return made
+        with nullcontext() if plan_batch.overloads else kernels.announced(plan_batch):
+            for job in jobs:
+                job()
         return made
 
-    def check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
+    def _draw(
+        self, rng: np.random.Generator, n_plans: int, n_samples: int, size: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Noise, perturbations and fresh noise, the numbers of one plan after those of the other; see `Draws`."""
+        n_steps = len(self.steps) if self.config.sampler == "ddpm" else 0
+        n_perturbations = self.config.n_perturbations if self.config.tau else 0
+        n_fresh = max(n_steps - 1, 0) * n_samples  # the last step adds none
+        drawn = rng.standard_normal((n_plans, n_samples + n_perturbations + n_fresh, size))
+        perturbations = drawn[:, n_samples : n_samples + n_perturbations]
+        perturbations *= self.config.tau
+        fresh = np.zeros((n_plans, n_steps, n_samples, size))
+        if n_fresh:
+            fresh[:, :-1] = drawn[:, n_samples + n_perturbations :].reshape(n_plans, -1, n_samples, size)
+        noise = np.ascontiguousarray(drawn[:, :n_samples])
+        if not n_perturbations:
+            return noise, np.zeros((n_plans, 1, size)), fresh
+        return noise, np.ascontiguousarray(perturbations), fresh
+
+    def check_size(self, model: Model, n_plans: int, n_samples: int) -> None:
         """Refuses to plan where that would take more memory than there is.
 
         Counted are the random numbers of all plans, and of one plan the neighbors' chunks and logits; the reference
         weighs all samples of a plan at once.
         """
-        config, size = self.config, self.chunk_size(store)
+        config, size = self.config, model.transfer.chunk_size
         n_perturbations = config.n_perturbations if config.tau else 1
         n_steps = config.n_diffusion_steps if config.sampler == "ddpm" else 0
         drawn = n_plans * (n_samples * (2 + n_steps) + n_perturbations) * size
         at_once = 1 if kernels.enabled() else n_samples
-        weighed = self.n_neighbors(store) * (2 * size + 3 * at_once * n_perturbations)
+        weighed = self.n_neighbors(model) * (2 * size + 3 * at_once * n_perturbations)
         self._refuse_larger(drawn + weighed, n_plans, n_samples)
 
     def batch_planner(self, device: str = "cuda") -> BatchPlanner:
@@ -272,48 +286,41 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         steps = step_weights(SAMPLERS[self.config.sampler], process, self.config.n_diffusion_steps)
         return np.array([(process.gain(s.time), process.noise(s.time), s.keep, s.jump, s.spread) for s in steps])
 
-    def neighborhood(self, store: Store, query: np.ndarray) -> Neighborhood:
-        """The demonstrations near a query (D_z,)."""
-        return find_neighborhood(store, query, self.n_neighbors(store), self.config.metric)
-
     def _denoiser(
-        self, store: Store, near: Neighborhood, penalty: Penalty, perturbations: np.ndarray, number: int = 0
+        self, model: Model, near: Neighborhood, penalty: Penalty, perturbations: np.ndarray, number: int = 0
     ) -> ClosedForm:
         """For the observation of that number."""
-        squared = near.penalized(store, penalty, self.config.goal_weight)
-        log_weights = near.log_weights(squared, 2 * self.h(store) ** 2)
+        log_weights = near.log_weights(model, penalty)
         if log_weights is None:
             raise unmeasured(number)
         return ClosedForm(
             process=self.config.make_process(),
-            actions=store.normalized_chunks(near.rows, near.choice),
+            actions=model.normalized_chunks(near.rows, near.choice),
             log_weights=log_weights,
             perturbations=perturbations,
         )
 
-    def h(self, store: Store) -> float:
-        """The observation kernel's bandwidth, in units of the metric."""
-        return self.config.bandwidth / math.sqrt(len(store.feature_scale))
-
-    def perturbations(self, rng: np.random.Generator, store: Store) -> np.ndarray:
+    def perturbations(self, rng: np.random.Generator, model: Model) -> np.ndarray:
         """(M, N_a * D) draws of N(0, tau^2 I), the same for all steps and samples; one zero without smoothing."""
+        size = model.transfer.chunk_size
         if not self.config.tau:
-            return np.zeros((1, self.chunk_size(store)))
-        return self.config.tau * rng.standard_normal((self.config.n_perturbations, self.chunk_size(store)))
+            return np.zeros((1, size))
+        return self.config.tau * rng.standard_normal((self.config.n_perturbations, size))
 
 
 class _OutOfTimeError(Exception):
     """There is no time for another step."""
 
 
-def _empty(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Generated:
+def _unfilled(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Generated:
+    """Room for plans; nothing is written yet."""
     return Generated(
         chunks=np.empty((n_plans, n_samples, size)),
         choices=np.empty((n_plans, n_hands, 2), np.int64),
         distances=np.empty(n_plans),
-        rows=np.full((n_plans, k), -1),
-        weights=np.zeros((n_plans, n_samples, k)),
+        rows=np.empty((n_plans, k), np.int64),
+        weights=np.empty((n_plans, n_samples, k)),
         n_steps=np.empty((n_plans, n_samples), np.int64),
-        ended=np.full((n_plans, n_samples), np.nan),
-        mixed=np.ones((n_plans, n_samples), bool),
+        ended=np.empty((n_plans, n_samples)),
+        mixed=np.empty((n_plans, n_samples), bool),
     )

@@ -13,7 +13,7 @@ from closedform.retrieval.metric import METRICS
 
 PROCESSES = ("flow", "ddpm_cosine", "ddpm_linear")
 FEATURES = ("identity", "scaled", "geometric", "custom")
-INDEXES = ("auto", "exact", "faiss")
+_INDEXES = ("auto", "exact", "faiss")
 MOST = {
     "n_obs_steps": 1_000,
     "n_action_steps": 10_000,
@@ -22,7 +22,7 @@ MOST = {
     "n_perturbations": 10_000,
     "n_diffusion_steps": 100_000,
 }
-LONGEST_SHOWN = 80  # characters of a value in a message
+_LONGEST_SHOWN = 80  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class PolicyConfig:
         )
         _check(self.features in FEATURES, "features", _one_of(FEATURES), self.features)
         _check(self.metric in METRICS, "metric", _one_of(METRICS), self.metric)
-        _check(self.index in INDEXES, "index", _one_of(INDEXES), self.index)
+        _check(self.index in _INDEXES, "index", _one_of(_INDEXES), self.index)
         _check(1e-12 <= self.regularization <= 1e12, "regularization", "1e-12 to 1e12", self.regularization)
         _check(self.shrinkage is None or 0 <= self.shrinkage <= 1, "shrinkage", "0 to 1", self.shrinkage)
         _check(1e-6 <= self.rotation_weight <= 1e6, "rotation_weight", "1e-6 to 1e6", self.rotation_weight)
@@ -193,7 +193,7 @@ def shown(value: Any) -> str:
         text = repr(value)
     except ValueError:  # Python writes no whole number of more than 4300 digits
         return "a number of thousands of digits"
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text)} characters)"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"
 
 
 def _normalize_types(config: PolicyConfig) -> None:

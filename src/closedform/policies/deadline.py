@@ -10,10 +10,10 @@ FINISH_MARGIN = 1.5  # times what it took lately to finish a plan is left before
 FORGETTING = 0.99  # of how long finishing a plan took, from plan to plan
 
 # Roughly what one core takes, in seconds; `make bench` measures it.
-OVERHEAD = 1.5e-4  # of any plan
-PER_SEARCHED, PER_MEASURED = 3e-10, 3e-10  # number of a window's features; product of two of a neighbor's features
-PER_TRANSFERRED, PER_TRIED = 3e-9, 2e-8  # number of a neighbor's chunk; of a voter's chunk in one frame
-PER_PRODUCT = 1e-9  # of a perturbation and a chunk, which the reference computes for all neighbors
+_OVERHEAD = 1.5e-4  # of any plan
+_PER_SEARCHED, _PER_MEASURED = 3e-10, 3e-10  # number of a window's features; product of two of a neighbor's features
+_PER_TRANSFERRED, _PER_TRIED = 3e-9, 2e-8  # number of a neighbor's chunk; of a voter's chunk in one frame
+_PER_PRODUCT = 1e-9  # of a perturbation and a chunk, which the reference computes for all neighbors
 
 
 def seconds_not_cut(
@@ -39,9 +39,9 @@ def seconds_not_cut(
         n_perturbations: M.
         compiled: whether plans use compiled code.
     """
-    seconds = OVERHEAD + PER_SEARCHED * n_searched * n_features + PER_MEASURED * n_neighbors * n_features**2
-    seconds += (PER_TRANSFERRED * n_neighbors + PER_TRIED * n_tried) * chunk_size
-    return seconds if compiled else seconds + PER_PRODUCT * n_neighbors * n_perturbations * chunk_size
+    seconds = _OVERHEAD + _PER_SEARCHED * n_searched * n_features + _PER_MEASURED * n_neighbors * n_features**2
+    seconds += (_PER_TRANSFERRED * n_neighbors + _PER_TRIED * n_tried) * chunk_size
+    return seconds if compiled else seconds + _PER_PRODUCT * n_neighbors * n_perturbations * chunk_size
 
 
 class Deadline:

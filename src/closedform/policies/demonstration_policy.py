@@ -6,13 +6,14 @@ import math
 import threading
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
+from closedform import kernels
 from closedform.demos.demos import Demos, as_episode, check_episode
 from closedform.demos.episode import Episode, real_array
 from closedform.demos.layout import Layout
@@ -25,17 +26,24 @@ from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, generator
+from closedform.policies.saving import save_policy
+from closedform.retrieval.build import build_model
 from closedform.retrieval.faiss_index import Recall
 from closedform.retrieval.feature_map import make_feature_map
-from closedform.retrieval.large_store import LargeStore, Progress, build_store
+from closedform.retrieval.goal import Goal
 from closedform.retrieval.limits import check_size
+from closedform.retrieval.model import Model
+from closedform.retrieval.observation_kernel import KernelSpec
 from closedform.retrieval.pace import breathe, gently
 from closedform.retrieval.penalty import Penalty
-from closedform.retrieval.spec import StoreSpec
+from closedform.retrieval.recorded_steps import Progress
+from closedform.retrieval.spec import ModelSpec, SearchSpec
 from closedform.retrieval.store import Store
+from closedform.retrieval.term import Term
+from closedform.retrieval.transfer import TransferSpec
+from closedform.retrieval.window_spec import WindowSpec
 
-DEFAULT_NEIGHBORS = 2000
-UNDECIDED = 1e-5  # of the step between two values, by which rounding must not decide; in the middle it is the lower one
+_DEFAULT_NEIGHBORS = 2000
 NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
@@ -53,6 +61,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         feature_map: a function or torch module from observation windows (n, N_o * D_o) to features (n, D_z), instead of
             the parameter `features`.
         config: all parameters at once, instead of a preset.
+        terms: what else makes demonstrations count less, besides `loop_memory` and `goal_weight`; see `Term`.
         progress: is told what is being done and which share of it is, where indexing takes long.
         parameters: parameters to replace, by name.
     """
@@ -66,17 +75,22 @@ class DemonstrationPolicy(Policy[ConfigT]):
         *,
         feature_map: Callable[[Any], Any] | None = None,
         config: PolicyConfig | None = None,
+        terms: Sequence[Term] = (),
         progress: Progress | None = None,
         **parameters: Any,
     ):
-        demos = demos if isinstance(demos, Demos) else Demos(demos)
+        if not isinstance(demos, Demos):
+            demos = Demos(demos)
+        elif not demos.finite:  # it was read to be looked at
+            demos = Demos(demos, demos.observation_layout, demos.action_layout)
         self._build(
-            lambda spec: build_store(spec, demos.episodes, np.arange(len(demos)), progress),
+            lambda spec: build_model(spec, demos.episodes, np.arange(len(demos)), progress),
             len(demos),
             demos.observation_layout,
             demos.action_layout,
             self.make_config(preset, config, feature_map, parameters),
             feature_map,
+            terms,
         )
 
     @classmethod
@@ -106,79 +120,89 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def _build(
         self,
-        make_store: Callable[[StoreSpec], Store],
+        make_model: Callable[[ModelSpec], Model],
         next_id: int,
         observation_layout: Layout,
         action_layout: Layout,
         config: Any,
         feature_map: Callable[[Any], Any] | None,
+        terms: Sequence[Term] = (),
     ) -> None:
         self.config: ConfigT = config
-        spec = StoreSpec(
-            observation_layout=observation_layout,
-            action_layout=action_layout,
-            feature_map=make_feature_map(feature_map or config.features, observation_layout, config.rotation_weight),
-            n_obs_steps=config.n_obs_steps,
-            n_action_steps=config.n_action_steps,
-            padding=config.padding,
-            frames=config.frames,
-            index=config.index,
-            recall=config.recall,
-            n_neighbors=config.n_neighbors or DEFAULT_NEIGHBORS,
-            metric=config.metric,
-            bandwidth=getattr(config, "bandwidth", KernelConfig.bandwidth),
-            regularization=config.regularization,
-            shrinkage=config.shrinkage,
-            relevance=config.relevance,
+        for term in terms:
+            if not isinstance(term, Term):
+                raise ConfigError(f"terms: expected objects of closedform.Term, found a {type(term).__name__}")
+        features = make_feature_map(feature_map or config.features, observation_layout, config.rotation_weight)
+        goal = (Goal(config.goal_weight),) if config.goal_weight else ()
+        n_action_steps = config.n_action_steps
+        spec = ModelSpec(
+            WindowSpec(observation_layout, action_layout, config.n_obs_steps, n_action_steps, config.padding),
+            KernelSpec(
+                feature_map=features,
+                metric=config.metric,
+                bandwidth=getattr(config, "bandwidth", KernelConfig.bandwidth),
+                regularization=config.regularization,
+                shrinkage=config.shrinkage,
+                relevance=config.relevance,
+                terms=(*goal, *terms),
+            ),
+            TransferSpec(observation_layout, action_layout, config.frames, n_action_steps),
+            SearchSpec(config.index, config.recall, config.n_neighbors or _DEFAULT_NEIGHBORS),
         )
         self._lock = threading.Lock()
         self._deadline = Deadline(getattr(config, "deadline", None))
         self.next_episode_id = next_id
-        self._store = make_store(spec)
-        self.check_size(self._store, 1, 1)
+        self.terms = tuple(terms)
+        self._model = make_model(spec)
+        self.check_size(self._model, 1, 1)
         for caution in self._cautions():
             warnings.warn(caution, ClosedFormWarning, stacklevel=3)
 
     def _cautions(self) -> list[str]:
         """What a user should know about parameters that do not fit the demonstrations."""
-        asked, found = self.config.n_neighbors, len(self._store)
+        asked, found = self.config.n_neighbors, len(self._model)
         few = asked is not None and asked > found
         return [f"n_neighbors is {asked}, but there are only {found} windows: using all"] if few else []
 
     @property
-    def store(self) -> Store:
+    def model(self) -> Model:
         """What plans read now: an immutable value, which `add` and `remove` replace."""
-        return self._store
+        return self._model
+
+    @property
+    def store(self) -> Store:
+        """The demonstrated windows that plans are made of now."""
+        return self._model.store
 
     @property
     def observation_layout(self) -> Layout:
         """What the numbers of an observation are."""
-        return self._store.spec.observation_layout
+        return self._model.spec.windows.observation_layout
 
     @property
     def action_layout(self) -> Layout:
         """What the numbers of an action are."""
-        return self._store.spec.action_layout
+        return self._model.spec.windows.action_layout
 
     @property
     def episode_ids(self) -> list[int]:
         """The ids of the episodes that the policy holds."""
-        return self._store.episode_ids.tolist()
+        return self.store.episode_ids.tolist()
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
         """The episodes that the policy holds, in the order of `episode_ids`."""
-        return self._store.episodes
+        return self.store.episodes
 
     @property
     def n_windows(self) -> int:
         """How many demonstrated windows there are to choose from."""
-        return len(self._store)
+        return len(self._model)
 
     @property
     def index_recall(self) -> Recall | None:
         """How much of what exact search finds is found; None where the search is exact."""
-        return self._store.index.recall if isinstance(self._store, LargeStore) else None
+        return self._model.recall
 
     def fingerprint(self) -> dict[str, Any]:
         """How many episodes and steps it holds, and their checksum."""
@@ -194,9 +218,9 @@ class DemonstrationPolicy(Policy[ConfigT]):
             episode = as_episode(episode, self.next_episode_id)
             breathe()
             check_episode(episode, self.next_episode_id, self.observation_layout, self.action_layout)
-            store = self._store.add(episode, self.next_episode_id)
-            store.prepare(self.config.metric)
-            self._store = store
+            model = self._model.add(episode, self.next_episode_id)
+            model.prepare()
+            self._model = model
             self.next_episode_id += 1
             return self.next_episode_id - 1
 
@@ -205,9 +229,9 @@ class DemonstrationPolicy(Policy[ConfigT]):
         if not isinstance(episode_id, Integral) or isinstance(episode_id, bool):
             raise DataError(f"expected the id of an episode, a whole number, found {episode_id!r}")
         with self._lock, gently():
-            store = self._store.remove(episode_id)
-            store.prepare(self.config.metric)
-            self._store = store
+            model = self._model.remove(episode_id)
+            model.prepare()
+            self._model = model
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -219,7 +243,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def warm_up(self) -> None:
         """Plans once and throws the plan away, so that the next one is as fast as any."""
-        episode = next(episode for episode in self._store.episodes if len(episode))
+        episode = next(episode for episode in self.episodes if len(episode))
         self.plan(episode.observations[0], seed=0)
 
     def plan(self, observation: Any, *, seed: Seed = None, penalty: np.ndarray | None = None) -> Plan:
@@ -231,7 +255,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             penalty: (n_windows,), added to the squared distance of each window.
         """
         if penalty is None:
-            return self.plan_with_store(observation, seed=seed)[0]
+            return self.plan_with_model(observation, seed=seed).plan
         extra = real_array(penalty, "penalty").astype(np.float64)
 
         def checked(store: Store) -> Penalty:
@@ -239,7 +263,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
                 raise DataError(f"penalty: expected {len(store)} numbers of 0 or more, found shape {extra.shape}")
             return Penalty.of(extra)
 
-        return self.plan_with_store(observation, seed=seed, penalty=checked)[0]
+        return self.plan_with_model(observation, seed=seed, penalty=checked).plan
 
     def start_memory(self) -> LoopMemory:
         """What an agent remembers of the demonstrations it used."""
@@ -247,32 +271,40 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: LoopMemory) -> Plan:
         """Plans with what an agent remembers, and takes note of the plan."""
-        plan, store = self.plan_with_store(window, seed=rng, penalty=memory.penalty)
+        made = self._plan(window[None], rng, memory.penalty, self._deadline.clock())
         planned = self._deadline.clock()
-        memory.remember(plan, store)
+        memory.remember(made.rows, made.plan.weights, made.model.store)
         self._deadline.remembered(planned)
-        return plan
+        return made.plan
 
-    def plan_with_store(
+    def plan_with_model(
         self, observation: Any, *, seed: Seed, penalty: Callable[[Store], Penalty] | None = None
-    ) -> tuple[Plan, Store]:
-        """`plan`, together with the store it was made from; the penalty is a function of that store."""
+    ) -> Made:
+        """`plan`, together with what it was made from; the penalty is a function of the store."""
         began = self._deadline.clock()
-        store = self._store
         windows = self.windows(real_array(observation, "an observation")[None])
-        extra = Penalty.none() if penalty is None else penalty(store)
-        made = self.generate(store, windows, 1, generator(seed), extra, explain=True, began=began)
-        weights = made.weights[0, 0]
-        used = np.flatnonzero(weights > NEGLIGIBLE)
-        used = used[np.argsort(-weights[used], kind="stable")]
-        rows, weights = made.rows[0, used], weights[used]
+        return self._plan(windows, generator(seed), penalty, began)
+
+    def _plan(
+        self,
+        windows: np.ndarray,
+        rng: np.random.Generator,
+        penalty: Callable[[Store], Penalty] | None,
+        began: float,
+    ) -> Made:
+        """Plans for a window (1, N_o, D_o) that was checked."""
+        model = self._model
+        extra = Penalty.none() if penalty is None else penalty(model.store)
+        made = self.generate(model, windows, 1, rng, extra, explain=True, began=began)
+        rows, weights = with_most_weight(made.rows[0], made.weights[0, 0])
+        frame, held = model.transfer.names(made.choices[0])
         plan = Plan(
-            actions=self.to_robot(store, windows, made)[0, 0],
-            frame=" / ".join(store.spec.selected_frames[frame].name for frame, _ in made.choices[0]),
-            held=_names_of_held(store, made.choices[0]),
+            actions=self.to_robot(model, windows, made)[0, 0],
+            frame=frame,
+            held=held,
             choice=made.choices[0],
-            episodes=store.episode_ids[store.row_episodes[rows]],
-            steps=store.row_steps[rows],
+            episodes=model.store.episode_ids[model.store.row_episodes[rows]],
+            steps=model.store.row_steps[rows],
             weights=weights / weights.sum(),
             distance=float(made.distances[0]),
             n_steps=int(made.n_steps[0, 0]) if made.n_steps.size else 0,
@@ -280,15 +312,15 @@ class DemonstrationPolicy(Policy[ConfigT]):
         )
         if made.ended.size and not math.isnan(made.ended[0, 0]):
             self._deadline.finished(made.ended[0, 0])
-        return plan, store
+        return Made(plan, model, rows)
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once, on all cores where that pays."""
-        store = self._store
+        model = self._model
         windows = self.sampling_windows(observations, n_samples)
-        self.check_size(store, len(windows), int(n_samples))
-        made = self.generate(store, windows, int(n_samples), generator(seed), Penalty.none(), explain=False)
-        return self.to_robot(store, windows, made)
+        self.check_size(model, len(windows), int(n_samples))
+        made = self.generate(model, windows, int(n_samples), generator(seed), Penalty.none(), explain=False)
+        return self.to_robot(model, windows, made)
 
     def sampling_windows(self, observations: Any, n_samples: Any) -> np.ndarray:
         """The windows (B, N_o, D_o) to sample for, if that is what was given."""
@@ -302,7 +334,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     @abstractmethod
     def _generate(
         self,
-        store: Store,
+        model: Model,
         windows: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
@@ -314,7 +346,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """Makes chunks for windows (B, N_o, D_o).
 
         Args:
-            store: what to plan from.
+            model: what to plan from.
             windows: the observations.
             n_samples: chunks for each.
             rng: random numbers.
@@ -329,10 +361,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
             made = self._generate(*arguments, **options)
         return refuse_unsound(made)
 
-    def check_size(self, store: Store, n_plans: int, n_samples: int) -> None:
+    def check_size(self, model: Model, n_plans: int, n_samples: int) -> None:
         """Refuses to plan where that would take more memory than there is."""
-        n_chunks = n_plans * n_samples + 2 * self.n_neighbors(store)
-        self._refuse_larger(n_chunks * self.chunk_size(store), n_plans, n_samples)
+        n_chunks = n_plans * n_samples + 2 * self.n_neighbors(model)
+        self._refuse_larger(n_chunks * model.transfer.chunk_size, n_plans, n_samples)
 
     def _refuse_larger(self, n_numbers: int, n_plans: int, n_samples: int) -> None:
         what = (
@@ -341,44 +373,35 @@ class DemonstrationPolicy(Policy[ConfigT]):
         )
         check_size(n_numbers, what, "lower one of these, or n_neighbors, n_perturbations or n_diffusion_steps")
 
-    def chunk_size(self, store: Store) -> int:
-        """How many numbers an encoded chunk has."""
-        return self.config.n_action_steps * store.spec.encoding.width
+    def n_neighbors(self, model: Model) -> int:
+        """k, of a model that may have fewer windows than were asked for."""
+        return min(self.config.n_neighbors or _DEFAULT_NEIGHBORS, len(model))
 
-    def n_neighbors(self, store: Store) -> int:
-        """k, of a store that may have fewer windows than were asked for."""
-        return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(store))
-
-    def to_robot(self, store: Store, windows: np.ndarray, made: Generated) -> np.ndarray:
+    def to_robot(self, model: Model, windows: np.ndarray, made: Generated) -> np.ndarray:
         """Brings normalized chunks into the robot's units. -> (B, n, N_a, D_a)."""
-        spec = store.spec
-        size, n_samples, _ = made.chunks.shape
-        encoded = made.chunks.reshape(size, n_samples * self.config.n_action_steps, spec.encoding.width).copy()
-        for choice in made.choices if size == 1 else np.unique(made.choices, axis=0):
-            chosen = slice(None) if size == 1 else (made.choices == choice).all((1, 2))
-            offset, scale = store.normalization(choice)
-            encoded[chosen] = encoded[chosen] / scale + offset
-            if not store.transfer.as_recorded(choice):
-                poses = spec.body_poses(windows[chosen, -1])
-                encoded[chosen] = store.transfer.out_of(encoded[chosen], poses, choice)
-        actions = spec.encoding.decode(encoded).reshape(size, n_samples, self.config.n_action_steps, -1)
-        for kind, columns, low, high in store.bounded_actions:
-            values = actions[..., columns]
-            if kind == "binary":
-                actions[..., columns] = np.where(values * 2 > low + high + UNDECIDED * (high - low), high, low)
-            else:  # an angle, without jumps and on the turn that was demonstrated
-                values = np.unwrap(values, axis=2)
-                turns = np.round((values.mean(2, keepdims=True) - (low + high) / 2) / (2 * np.pi))
-                actions[..., columns] = values - 2 * np.pi * turns
-        return refuse_infinite(actions)
+        return refuse_infinite(model.transfer.to_robot(made.chunks, made.choices, windows[:, -1]))
 
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder: config.json, policy.safetensors, and the index of a large one; see `load`."""
-        from closedform.policies.saving import save_policy
-
         save_policy(self, folder)
 
 
-def _names_of_held(store: Store, choice: np.ndarray) -> str:
-    names = [store.spec.body_poses.bodies[body][0] if body >= 0 else "nothing" for body in choice[:, 1]]
-    return " / ".join(names) if (choice[:, 1] >= 0).any() else ""
+def with_most_weight(rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows (k,) whose weights (k,) are not negligible, and these weights, the largest first."""
+    if kernels.enabled():
+        from closedform.kernels.plan import with_most_weight
+
+        found, shares = np.empty(len(rows), np.int64), np.empty(len(rows))
+        count = with_most_weight(rows, weights, NEGLIGIBLE, found, shares)
+        return found[:count].copy(), shares[:count].copy()
+    used = np.flatnonzero(weights > NEGLIGIBLE)
+    used = used[np.argsort(-weights[used], kind="stable")]
+    return rows[used], weights[used]
+
+
+class Made(NamedTuple):
+    """A plan, the model that it was made from, and the rows (m,) of its demonstrations."""
+
+    plan: Plan
+    model: Model
+    rows: np.ndarray

@@ -1,45 +1,52 @@
-"""What a plan reads of a store, on a device."""
+"""What a plan reads of a model, on a device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from closedform.kernels.records import GoalTerm, Rows
-from closedform.retrieval.store import Store
+from closedform.retrieval.model import Model
+from closedform.retrieval.penalty import Penalty
+from closedform.retrieval.term import Term
 
 if TYPE_CHECKING:
     import torch
 
     from closedform.kernels.torch_plan import DeviceStore
-    from closedform.policies.closed_form import ClosedFormPolicy
 
 
-def on_device(
-    policy: ClosedFormPolicy, store: Store, tensor: Callable[[np.ndarray], torch.Tensor]
-) -> tuple[DeviceStore, np.ndarray]:
-    """A store's arrays in float32 on a device, and the middle of its features, which they are measured from."""
+def on_device(model: Model, tensor: Callable[[np.ndarray], torch.Tensor]) -> tuple[DeviceStore, np.ndarray]:
+    """A model's arrays in float32 on a device, and the middle of its features, which they are measured from."""
     import torch
 
     from closedform.kernels.torch_plan import DeviceStore
 
-    spec, goal = store.spec, store.goal
-    features, actions, row_episodes = store.index.rows()[:], store.actions[:], store.row_episodes[:]
+    store, transfer, terms = model.store, model.transfer, model.kernel.term_records(Penalty.none())
+    features, actions, row_episodes = model.index.rows()[:], store.actions[:], store.row_episodes[:]
     center = features.mean(0)
     centered = tensor(padded(features - center))
-    blocks, frames, hands = store.transfers.blocks, store.transfers.frames, store.transfers.hands
-    hand_of = np.zeros(spec.encoding.width, np.int64)
-    for start, size, _, _, hand in blocks:
+    record, goal, metric = transfer.record, terms.goal, model.kernel.record
+    hand_of = np.zeros(transfer.encoding.width, np.int64)
+    for start, size, _, _, hand in record.blocks:
         hand_of[start : start + size] = hand
 
     def whole(array: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(np.ascontiguousarray(array, np.int64)).to(centered.device)
 
-    transfers = any(frame.body >= 0 for frame in spec.selected_frames) or any(hand.holds for hand in spec.hands)
-    scaled = (actions - store.scaling.offset[0]) * store.scaling.scale[0]
-    metric = store.metric_record(policy.config.metric, 1 / (2 * policy.h(store) ** 2))
+    def moved(term: Term) -> Term:
+        arrays = {f.name: getattr(term, f.name) for f in fields(cast(Any, term))}
+        kinds = {name: array.dtype.kind for name, array in arrays.items() if isinstance(array, np.ndarray)}
+        return replace(
+            cast(Any, term), **{name: (tensor if kinds[name] == "f" else whole)(arrays[name]) for name in kinds}
+        )
+
+    transfers = any(frame.body >= 0 for frame in transfer.frames) or any(hand.holds for hand in transfer.hands)
+    scaled = (actions - transfer.scaling.offset[0]) * transfer.scaling.scale[0]
+    no_goal = not goal.weight or not len(goal.columns)
     return DeviceStore(
         rows=Rows(
             columns=centered.T,
@@ -53,30 +60,35 @@ def on_device(
         width=features.shape[1],
         half_norms=0.5 * (centered * centered).sum(1),
         metric=metric._replace(factor=tensor(metric.factor) if metric.factor.size else None),
-        goal=GoalTerm(
-            weight=policy.config.goal_weight,
+        goal=goal._replace(
             columns=whole(goal.columns),
             ends=tensor(goal.ends),
             middle=tensor(goal.middle - center[goal.columns]),
             scale=tensor(goal.scale),
-            tolerance=goal.tolerance,
         ),
-        goal_still=tensor((goal.ends[row_episodes] - features[:, goal.columns]).T),
-        transfers=store.transfers._replace(
-            blocks=blocks.tolist(),
-            frames=frames.tolist(),
-            hands=hands.tolist(),
-            **{name: tensor(getattr(store.transfers, name)) for name in ("turns", "offset", "scale", "weight")},
+        goal_still=tensor(np.empty((0, len(features))) if no_goal else _still(goal, features, row_episodes)),
+        terms=tuple(moved(term) for term in model.kernel.unhooked),
+        center=tensor(center),
+        transfers=record._replace(
+            blocks=record.blocks.tolist(),
+            frames=record.frames.tolist(),
+            hands=record.hands.tolist(),
+            **{name: tensor(getattr(record, name)) for name in ("turns", "offset", "scale", "weight")},
         ),
-        frame_bodies=whole(frames[:, 0]),
-        frame_turns=whole(frames[:, 1]) > 0,
+        frame_bodies=whole(record.frames[:, 0]),
+        frame_turns=whole(record.frames[:, 1]) > 0,
         hand_blocks=tuple(
-            tuple(block for block in spec.encoding.blocks if block.start in hand.columns) for hand in spec.hands
+            tuple(block for block in transfer.encoding.blocks if block.start in hand.columns) for hand in transfer.hands
         ),
         hand_of=whole(hand_of),
         normalized=None if transfers else tensor(scaled),
         n_episodes=len(store.episodes),
     ), center
+
+
+def _still(goal: GoalTerm, features: np.ndarray, row_episodes: np.ndarray) -> np.ndarray:
+    """(G, n), the motion that each row still makes."""
+    return (goal.ends[row_episodes] - features[:, goal.columns]).T
 
 
 def padded(features: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ FORMAT, NEURAL, EDITED, LEROBOT = "closedform-policy", "closedform-neural", "clo
 FORMAT_VERSION = 1
 FILES = {"config.json", "policy.safetensors", "summary.safetensors", "index.faiss"}
 PARTS = {"neural", "conditional", "unconditional", "novel", "familiar"}  # folders in that of an edited policy
-LEROBOT_FILES = re.compile(r"model\.safetensors|policy_\w*normalizer_processor\.safetensors")
+_LEROBOT_FILES = re.compile(r"model\.safetensors|policy_\w*normalizer_processor\.safetensors")
 ASSETS = Path(__file__).parent.parent / "assets"
 SHIPPED = {"pusht-dit": ASSETS / "pusht_dit", "pusht-dit-left": ASSETS / "pusht_dit_left"}  # docs/models.md
 SEAL = "config_crc32"
@@ -76,7 +76,7 @@ def read_folder(folder: str | os.PathLike[str], read: Callable[[Snapshot], T]) -
 
 
 def _belongs(name: str) -> bool:
-    return name in FILES or name in PARTS or LEROBOT_FILES.fullmatch(name) is not None
+    return name in FILES or name in PARTS or _LEROBOT_FILES.fullmatch(name) is not None
 
 
 def read_content(snapshot: Snapshot) -> dict[str, Any]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from closedform.policies.plan import Plan
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
-HALF_LIFE = 20  # plans after which half of what is remembered has faded
-FORGOTTEN = 1e-6  # what is left of it after 400 plans
+_HALF_LIFE = 20  # plans after which half of what is remembered has faded
+_FORGOTTEN = 1e-6  # what is left of it after 400 plans
 
 
 class LoopMemory:
@@ -48,31 +47,28 @@ class LoopMemory:
         self._follow(store)
         return Penalty(self._rows, self._squared * self._used)
 
-    def remember(self, plan: Plan, store: Store) -> None:
-        """Takes note of the demonstrations that a plan made use of."""
+    def remember(self, rows: np.ndarray, weights: np.ndarray, store: Store) -> None:
+        """Takes note of the rows (m,) that a plan was made of, and of their weights (m,)."""
         if not self._squared:
             return
         self._follow(store)
-        episodes = np.searchsorted(store.episode_ids, plan.episodes)
-        first_row = (np.cumsum(store.counts) - store.counts)[episodes]
+        episodes = store.row_episodes[rows]
+        last = np.cumsum(store.counts)[episodes]
         offsets = np.arange(-self._spread, self._spread + 1)
-        windows = plan.steps[:, None] - store.spec.first_step + offsets
-        share = (1 - np.abs(offsets) / (self._spread + 1)) * plan.weights[:, None]
-        inside = (windows >= 0) & (windows < store.counts[episodes][:, None])
-        rows = np.concatenate([self._rows, (first_row[:, None] + windows)[inside]])
-        used = np.concatenate([self._used * 0.5 ** (1 / HALF_LIFE), share[inside]])
+        around = rows[:, None] + offsets
+        share = (1 - np.abs(offsets) / (self._spread + 1)) * weights[:, None]
+        inside = (around >= (last - store.counts[episodes])[:, None]) & (around < last[:, None])
+        rows = np.concatenate([self._rows, around[inside]])
+        used = np.concatenate([self._used * 0.5 ** (1 / _HALF_LIFE), share[inside]])
         self._rows, where = np.unique(rows, return_inverse=True)
         self._used = np.bincount(where, used, len(self._rows))
-        kept = self._used > FORGOTTEN
+        kept = self._used > _FORGOTTEN
         self._rows, self._used = self._rows[kept], self._used[kept]
 
     def _follow(self, store: Store) -> None:
-        """Carries what is remembered over to a store with other episodes."""
+        """Finds what is remembered again in a store with other episodes."""
         old, self._store = self._store, store
         if store is old or old is None:
             return
-        ids, steps = old.episode_ids[old.row_episodes[self._rows]], old.row_steps[self._rows]
-        episodes = np.minimum(np.searchsorted(store.episode_ids, ids), len(store.episode_ids) - 1)
-        kept = store.episode_ids[episodes] == ids
-        first = (np.cumsum(store.counts) - store.counts)[episodes]
-        self._rows, self._used = (first + steps - store.spec.first_step)[kept], self._used[kept]
+        rows = store.rows_at(old.episode_ids[old.row_episodes[self._rows]], old.row_steps[self._rows])
+        self._rows, self._used = rows[rows >= 0], self._used[rows >= 0]

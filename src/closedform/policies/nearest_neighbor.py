@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 import numpy as np
@@ -11,24 +10,22 @@ from closedform.diffusion.mixture import is_mixture
 from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy
 from closedform.policies.generated import Generated, unmeasured
-from closedform.policies.neighborhood import find_neighborhood
+from closedform.policies.saving import register_policy
+from closedform.retrieval.model import Model
 from closedform.retrieval.penalty import Penalty
-from closedform.retrieval.store import Store
 
 
 class _WeightedAverage(DemonstrationPolicy[ConfigT]):
     """A chunk that is the average of the neighbors' chunks, with weights that depend on their distances alone."""
 
-    def _width(self, n_features: int) -> float:
-        """2 h^2, or what distances are measured in."""
-        raise NotImplementedError
+    _width: ClassVar[float | None] = None  # what squared distances are divided by, instead of 2 h^2
 
     def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
     def _generate(
         self,
-        store: Store,
+        model: Model,
         windows: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
@@ -38,16 +35,15 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
         began: float | None = None,
     ) -> Generated:
         chunks, choices, distances, rows, weights, mixed = [], [], [], [], [], []
-        k = self.n_neighbors(store)
-        for b, query in enumerate(store.features_of(windows)):
-            near = find_neighborhood(store, query, k, self.config.metric)
-            squared = near.penalized(store, penalty, self.config.goal_weight)
-            log_weights = near.log_weights(squared, self._width(len(query)))
+        k = self.n_neighbors(model)
+        for b, query in enumerate(model.kernel.features(windows)):
+            near = model.neighborhood(query, k)
+            log_weights = near.log_weights(model, penalty, self._width)
             if log_weights is None:
                 raise unmeasured(b)
             share = self._weigh(log_weights)
             used = np.flatnonzero(share)
-            candidates = store.normalized_chunks(near.rows[used], near.choice)
+            candidates = model.normalized_chunks(near.rows[used], near.choice)
             chunks.append(share[used] @ candidates)
             mixed.append(is_mixture(chunks[-1], candidates))
             choices.append(near.choice)
@@ -67,13 +63,13 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
         )
 
 
+@register_policy
 class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
     """Repeats the nearest demonstrated chunk: the paper's 1-NN policy (its appendix "1-NN Policy")."""
 
     config_class: ClassVar[type[PolicyConfig]] = PolicyConfig
 
-    def _width(self, n_features: int) -> float:
-        return 1.0
+    _width: ClassVar[float | None] = 1.0
 
     def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
         weights = np.zeros(len(log_weights))
@@ -81,6 +77,7 @@ class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
         return weights
 
 
+@register_policy
 class KernelRegressionPolicy(_WeightedAverage[KernelConfig]):
     """Averages the neighbors' chunks with the observation kernel's weights (Nadaraya and Watson).
 
@@ -89,10 +86,6 @@ class KernelRegressionPolicy(_WeightedAverage[KernelConfig]):
     """
 
     config_class: ClassVar[type[PolicyConfig]] = KernelConfig
-
-    def _width(self, n_features: int) -> float:
-        h = self.config.bandwidth / math.sqrt(n_features)
-        return 2 * h * h
 
     def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
         weights = np.exp(log_weights)

@@ -15,6 +15,8 @@ from closedform.errors import ConfigError, DataError
 from closedform.policies.agent import Agent
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed
+from closedform.policies.saving import load_policy
+from closedform.retrieval.finite import all_finite
 
 
 class ActingConfig(Protocol):
@@ -108,7 +110,7 @@ class Policy(ABC, Generic[ConfigT]):
         return None
 
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: Any) -> Plan:
-        """Plans for an agent, whose memory is changed."""
+        """Plans for an agent, which has checked the window (N_o, D_o), and whose memory is changed."""
         return self.plan(window, seed=rng)
 
     @property
@@ -132,13 +134,13 @@ class Policy(ABC, Generic[ConfigT]):
         layout = self.observation_layout
         if observations.shape[-1] != layout.width:
             raise DataError(f"expected observations of {layout.width} numbers, found {observations.shape[-1]}")
-        finite = np.isfinite(observations)
-        if not finite.all():
-            first = np.argwhere(~finite)[0]
+        if not all_finite(observations):
+            first = np.argwhere(~np.isfinite(observations))[0]
             where = f" of observation {first[0]}" if len(observations) > 1 else ""
             found = observations[tuple(first)]
             raise DataError(f"observations must be finite, found {found} at {layout.describe(first[-1])}{where}")
-        check_rotations(observations.reshape(-1, layout.width), layout, "observations")
+        if layout.has_unit_vectors:
+            check_rotations(observations.reshape(-1, layout.width), layout, "observations")
         return observations
 
     def windows(self, observations: np.ndarray) -> np.ndarray:
@@ -156,8 +158,6 @@ class Policy(ABC, Generic[ConfigT]):
     @classmethod
     def load(cls, folder: Any, *, feature_map: Callable[[Any], Any] | None = None) -> Self:
         """Reads a policy of this class that `save` wrote; a custom feature map has to be given again."""
-        from closedform.policies.saving import load_policy
-
         policy = load_policy(folder, feature_map=feature_map)
         if not isinstance(policy, cls):
             raise ConfigError(f"{folder}: expected a {cls.__name__}, found a {type(policy).__name__}")

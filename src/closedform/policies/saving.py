@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -15,9 +14,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingExtraError
 from closedform.files import crc32
-from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
-from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.folder import (
     EDITED,
     FILES,
@@ -36,26 +33,43 @@ from closedform.policies.folder import (
     write_content,
     write_folder,
 )
-from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
-from closedform.policies.policy import Policy
-from closedform.retrieval.large_store import EXACT_UP_TO, LargeStore, build_store
+from closedform.retrieval.build import EXACT_UP_TO, build_model
+from closedform.retrieval.model import Model
+from closedform.retrieval.recorded_steps import RecordedSteps
 from closedform.retrieval.saved_index import SavedIndex
-from closedform.retrieval.spec import StoreSpec
-from closedform.retrieval.store import Store
+from closedform.retrieval.spec import ModelSpec
+from closedform.retrieval.term import Term
 from closedform.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from closedform.policies.demonstration_policy import DemonstrationPolicy
+    from closedform.policies.policy import Policy
+
 ARRAYS = ("observations", "actions", "lengths", "episode_ids")
-READERS = {  # of the other formats, by the functions that read them: they need torch, and layers above this one
-    NEURAL: "closedform.neural.policy:read_neural",
-    LEROBOT: "closedform.neural.lerobot:read_lerobot",
-    EDITED: "closedform.editing.edited_policy:read_edited",
-}
-MAX_ENTRIES = 3000  # of a layout
+_MAX_ENTRIES = 3000  # of a layout
 CHECKED = "all checksums match"
-CHECKED_NUMBERS = "checksums of all numbers match; its parameters were saved by an older version without a checksum"
-POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {
-    policy.__name__: policy for policy in (ClosedFormPolicy, NearestNeighborPolicy, KernelRegressionPolicy)
-}
+_CHECKED_NUMBERS = "checksums of all numbers match; its parameters were saved by an older version without a checksum"
+POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {}  # by their names in config.json
+READERS: dict[str, Callable[[Snapshot, dict[str, Any]], Policy[Any]]] = {}  # of the other formats
+
+PolicyT = TypeVar("PolicyT", bound="type[DemonstrationPolicy[Any]]")
+ReaderT = TypeVar("ReaderT", bound="Callable[[Snapshot, dict[str, Any]], Policy[Any]]")
+
+
+def register_policy(policy_class: PolicyT) -> PolicyT:
+    """Has policies of a class loaded as such; they are saved under its name."""
+    POLICIES[policy_class.__name__] = policy_class
+    return policy_class
+
+
+def register_reader(name: str) -> Callable[[ReaderT], ReaderT]:
+    """Has folders of a format read by a function of the opened folder and what its config.json says."""
+
+    def register(reader: ReaderT) -> ReaderT:
+        READERS[name] = reader
+        return reader
+
+    return register
 
 
 def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
@@ -70,8 +84,7 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
 
 def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     """Writes the files of a policy into an empty folder."""
-    store = policy.store
-    large = store if isinstance(store, LargeStore) else None
+    model, store = policy.model, policy.store
     lengths = np.array([len(episode) for episode in store.episodes])
     arrays = {
         "observations": _joined([episode.observations for episode in store.episodes]),
@@ -91,35 +104,43 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
         "next_episode_id": policy.next_episode_id,
         "crc32": crc32(arrays.values()),
     }
-    if large is None and len(store) > EXACT_UP_TO:  # it goes on as it is, and plans the same bits
-        content["parameters"]["index"] = "exact"
+    if policy.terms:
+        content["terms"] = [type(term).__name__ for term in policy.terms]
     save_file(arrays, folder / "policy.safetensors")
-    if large is not None:
-        content["index"] = large.write(folder, content["crc32"])
+    index = model.storage.write(model, folder, content["crc32"])
+    if index is not None:
+        content["index"] = index
+    elif len(store) > EXACT_UP_TO:  # it goes on as it is, and plans the same bits
+        content["parameters"]["index"] = "exact"
     write_content(folder, content)
 
 
-def load_policy(folder: str | Path, *, feature_map: Callable[[Any], Any] | None = None) -> Policy[Any]:
+def load_policy(
+    folder: str | Path, *, feature_map: Callable[[Any], Any] | None = None, terms: Sequence[Term] = ()
+) -> Policy[Any]:
     """Reads a policy of any class that `save` wrote; docs/saved_policies.md says which damage is found when.
 
     Args:
         folder: the folder it was saved to, the name of a policy inside the package, or the folder of a checkpoint of
             LeRobot's DiffusionPolicy on state observations.
         feature_map: the custom feature map, where it had one; functions are not saved.
+        terms: its terms, where it had some; these are not saved either.
     """
 
     def read(snapshot: Snapshot) -> Policy[Any]:
         content = read_content(snapshot)
         if content["format"] == FORMAT:
-            return read_policy(snapshot, content, feature_map)
-        module, function = READERS[content["format"]].split(":")
-        return getattr(import_module(module), function)(snapshot, content)
+            return read_policy(snapshot, content, feature_map, terms)
+        return READERS[content["format"]](snapshot, content)
 
     return read_folder(folder, read)
 
 
 def read_policy(
-    snapshot: Snapshot, content: dict[str, Any], feature_map: Callable[[Any], Any] | None = None
+    snapshot: Snapshot,
+    content: dict[str, Any],
+    feature_map: Callable[[Any], Any] | None = None,
+    terms: Sequence[Term] = (),
 ) -> DemonstrationPolicy[Any]:
     """Reads a policy that `save_policy` wrote, given what its config.json says."""
     folder, arrays = snapshot.folder, _read_arrays(snapshot)
@@ -135,6 +156,7 @@ def read_policy(
                 raise ConfigError("the policy was saved with a custom feature map: pass it again as feature_map")
             del saved_parameters["features"]
         parameters = policy_class.make_config("default", None, feature_map, saved_parameters)
+        _check_terms(content.get("terms", []), terms)
     except ConfigError as error:
         raise LoadError(f"{folder / 'config.json'}: {error}") from error
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
@@ -166,19 +188,19 @@ def read_policy(
     if episode_ids[0] < 0 or next_id <= episode_ids[-1]:
         raise LoadError(f"{folder}: expected ids from 0 on, and next_episode_id above all of them")
 
-    def make_store(spec: StoreSpec) -> Store:
+    def make_model(spec: ModelSpec) -> Model:
         if large:
-            return LargeStore.open(spec, snapshot, content["index"])
+            return RecordedSteps.open(spec, snapshot, content["index"])
         ends = np.cumsum(lengths)
         pairs = [
             (arrays["observations"][end - length : end], arrays["actions"][end - length : end])
             for end, length in zip(ends, lengths, strict=True)
         ]
-        return build_store(spec, Demos(pairs, layouts[0], layouts[1]).episodes, episode_ids)
+        return build_model(spec, Demos(pairs, layouts[0], layouts[1]).episodes, episode_ids)
 
     try:
         policy = object.__new__(policy_class)
-        policy._build(make_store, next_id, layouts[0], layouts[1], parameters, feature_map)
+        policy._build(make_model, next_id, layouts[0], layouts[1], parameters, feature_map, terms)
     except (MissingExtraError, LoadError):
         raise
     except ClosedFormError as error:
@@ -186,10 +208,23 @@ def read_policy(
     return policy
 
 
+def _check_terms(saved: Any, given: Sequence[Term]) -> None:
+    """Refuses other terms than those that a policy was saved with, by the names of their classes."""
+    names = [type(term).__name__ for term in given]
+    if saved != names:
+        raise ConfigError(
+            f"the policy was saved with {_list(saved)}, found {_list(names)}: pass objects of these classes as terms"
+        )
+
+
+def _list(names: Any) -> str:
+    return f"the terms {', '.join(map(str, names))[:200]}" if names else "no terms"
+
+
 def read_layout(entries: Any) -> Layout:
     """The layout that config.json has; anything else raises `ConfigError`, `TypeError` or `ValueError`."""
-    if not isinstance(entries, list) or len(entries) > MAX_ENTRIES:
-        raise TypeError(f"a layout that is not a list of at most {MAX_ENTRIES} entries")
+    if not isinstance(entries, list) or len(entries) > _MAX_ENTRIES:
+        raise TypeError(f"a layout that is not a list of at most {_MAX_ENTRIES} entries")
     layout = Layout.from_json(entries)
     if layout.width >= 2**31:
         raise ValueError("a layout of more than 2^31 numbers")
@@ -212,13 +247,13 @@ def _verify(snapshot: Snapshot) -> str:
     if content["format"] in (NEURAL, EDITED):  # whatever loads was compared
         said = {name: _verify(part) for name, part in snapshot.parts.items()}
         sealed = SEAL in content and all(text == CHECKED for text in said.values())
-        return CHECKED if sealed else CHECKED_NUMBERS
+        return CHECKED if sealed else _CHECKED_NUMBERS
     arrays = _read_arrays(snapshot)
     _check_sum(snapshot.folder, arrays, content)
     check_seal(snapshot, content)
     facts = content.get("index")
     if not isinstance(facts, dict):
-        return CHECKED if SEAL in content else CHECKED_NUMBERS
+        return CHECKED if SEAL in content else _CHECKED_NUMBERS
     saved = SavedIndex.parse(snapshot, facts)
     saved.check_whole(snapshot, arrays)
     if not saved.has_checksums:

@@ -14,9 +14,9 @@ import numpy as np
 
 from closedform.files import crc32_of_bytes
 
-HEADER = struct.Struct("<4siqqqBi")  # kind, width, rows, two numbers without meaning, trained, metric
-L2 = 1
-EIGHT_BITS = 0  # QT_8bit
+_HEADER = struct.Struct("<4siqqqBi")  # kind, width, rows, two numbers without meaning, trained, metric
+_L2 = 1
+_EIGHT_BITS = 0  # QT_8bit
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class IndexFile:
         kind, _, _, quantized, size = file.numbers("<iifqq")
         file.floats(2 * width)
         code_size, _ = file.numbers("<qB")
-        if (direct, n_direct, kind, quantized, size, code_size) != (0, 0, EIGHT_BITS, width, width, width):
+        if (direct, n_direct, kind, quantized, size, code_size) != (0, 0, _EIGHT_BITS, width, width, width):
             raise ValueError("another kind of quantizer than that of 8 bits")
         name, lists, size, form = file.numbers("<4sqq4s")
         if (name, lists, size) != (b"ilar", n_lists, width):
@@ -78,8 +78,8 @@ class _Reader:
         return struct.unpack(form, self.take(struct.calcsize(form)).data)
 
     def header(self, kind: bytes) -> tuple[int, int]:
-        name, width, n_rows, *_, trained, metric = HEADER.unpack(self.take(HEADER.size).data)
-        if name != kind or trained != 1 or metric != L2 or width < 1 or n_rows < 1:
+        name, width, n_rows, *_, trained, metric = _HEADER.unpack(self.take(_HEADER.size).data)
+        if name != kind or trained != 1 or metric != _L2 or width < 1 or n_rows < 1:
             raise ValueError(f"an index of kind {name!r} with {n_rows} rows of {width} numbers")
         return width, n_rows
 

@@ -17,10 +17,10 @@ from closedform.retrieval.faiss_file import IndexFile, IndexSeal
 from closedform.retrieval.index import ExactIndex
 
 BLOCK = 100_000  # rows whose features are computed at once
-POINTS_PER_LIST, ITERATIONS = 64, 8  # of the k-means that makes the lists
+_POINTS_PER_LIST, _ITERATIONS = 64, 8  # of the k-means that makes the lists
 N_QUERIES = 200  # windows that recall is measured with
-CARRIES_WEIGHT = 1e-3  # of the largest weight
-FOR_THE_METRIC = 0.8  # of all neighbors, which the local metric is measured from
+_CARRIES_WEIGHT = 1e-3  # of the largest weight
+_FOR_THE_METRIC = 0.8  # of all neighbors, which the local metric is measured from
 
 
 @dataclass(frozen=True)
@@ -99,21 +99,21 @@ class FaissIndex:
             longest: the number of rows of the longest episode.
             progress: is told what is being done and which share of it is.
         """
-        faiss = import_faiss()
+        faiss = _import_faiss()
         began = time.perf_counter()
         n, width = len(features), features[:1].shape[1]
-        n_lists = max(1, min(int(2 ** np.round(np.log2(4 * np.sqrt(n)))), n // POINTS_PER_LIST))
+        n_lists = max(1, min(int(2 ** np.round(np.log2(4 * np.sqrt(n)))), n // _POINTS_PER_LIST))
         quantizer = faiss.IndexFlatL2(width)
         index = faiss.IndexIVFScalarQuantizer(quantizer, width, n_lists, faiss.ScalarQuantizer.QT_8bit)
         index.own_fields = True
         quantizer.this.disown()
         index.cp.niter, index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = (
-            ITERATIONS,
-            POINTS_PER_LIST,
+            _ITERATIONS,
+            _POINTS_PER_LIST,
             1,
         )
         progress("finding centers", 0.0)
-        sample = np.unique(np.linspace(0, n - 1, min(n, POINTS_PER_LIST * n_lists)).astype(np.int64))
+        sample = np.unique(np.linspace(0, n - 1, min(n, _POINTS_PER_LIST * n_lists)).astype(np.int64))
         index.train(_single(features[sample]))
         for start in range(0, n, BLOCK):
             progress("filling lists", start / n)
@@ -168,7 +168,7 @@ class FaissIndex:
         """Writes the inverted file; rows added since are found again in the demonstrations."""
         with path.open("wb") as file:
             if self._source is None:
-                faiss = import_faiss()
+                faiss = _import_faiss()
                 faiss.write_index(self._faiss, faiss.PyCallbackIOWriter(file.write, BYTES))
             else:  # of an index that is mapped, faiss itself would only write where its file is
                 for start in range(0, len(self._source.data), BYTES):
@@ -189,12 +189,12 @@ class FaissIndex:
 
     def __getstate__(self) -> dict[str, Any]:
         source = None if self._source is None else (self._source.path, self._source.seal)
-        saved = None if source else import_faiss().serialize_index(self._faiss)
+        saved = None if source else _import_faiss().serialize_index(self._faiss)
         return {**self.__dict__, "_faiss": saved, "_source": source}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if state["_source"] is None:
-            self.__dict__.update(state, _faiss=import_faiss().deserialize_index(state["_faiss"]))
+            self.__dict__.update(state, _faiss=_import_faiss().deserialize_index(state["_faiss"]))
             return
         path, seal = state["_source"]
         try:
@@ -216,6 +216,10 @@ class FaissIndex:
         """The index with rows first, ..., end - 1 hidden."""
         return FaissIndex(self._features, self._faiss, self.recall, self._added, (first, end), self._source)
 
+    def n_compared(self, k: int) -> int:
+        """With how many rows the planner compares a query for k neighbors: those that were found."""
+        return k
+
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
         """The rows found near the query, k if there are as many, in ascending order."""
         n_probes, n_shown = self.recall.n_probes, len(self) - (self._hidden[1] - self._hidden[0])
@@ -231,7 +235,7 @@ class FaissIndex:
         return rows
 
     def _search(self, query: np.ndarray, k: int, n_probes: int) -> np.ndarray:
-        faiss, n = import_faiss(), self._faiss.ntotal
+        faiss, n = _import_faiss(), self._faiss.ntotal
         first, end = self._hidden
         parameters = faiss.SearchParametersIVF(nprobe=n_probes)
         distances, rows = self._faiss.search(_single(query[None]), min(k + end - first, n), params=parameters)
@@ -284,7 +288,7 @@ class _Judged:
         progress: Callable[[str, float], object],
     ) -> _Judged:
         """Searches among all rows, as `FaissIndex.build` was asked to."""
-        faiss, n = import_faiss(), len(features)
+        faiss, n = _import_faiss(), len(features)
         asked = min(n, k + longest)
         chosen = np.unique(np.linspace(0, n - 1, min(N_QUERIES, n)).astype(np.int64))
         queries = features[chosen]
@@ -303,17 +307,17 @@ class _Judged:
             order = rows[index][np.argsort(distances[index])]
             others = order[episodes[order] != own[index]][:k]
             near.append(np.sort(others))
-            weighty.append(near[-1][weigh(query, near[-1]) > CARRIES_WEIGHT] if len(others) else others)
+            weighty.append(near[-1][weigh(query, near[-1]) > _CARRIES_WEIGHT] if len(others) else others)
         return cls(single, own, near, weighty, episodes, asked)
 
     def suffices(self, index: Any, n_probes: int, target: float) -> bool:
         """Whether so many lists are enough: for the target, and for a metric that is about the exact one."""
         weighty, found = self.recall_of(index, n_probes)
-        return weighty >= target and found >= FOR_THE_METRIC
+        return weighty >= target and found >= _FOR_THE_METRIC
 
     def recall_of(self, index: Any, n_probes: int) -> tuple[float, float]:
         """The share found of the neighbors that carry weight and of all, averaged over queries."""
-        parameters = import_faiss().SearchParametersIVF(nprobe=n_probes)
+        parameters = _import_faiss().SearchParametersIVF(nprobe=n_probes)
         _, rows = index.search(self.queries, self.asked, params=parameters)
         shares = []
         for found, own, near, weighty in zip(rows, self.own, self.near, self.weighty, strict=True):
@@ -325,7 +329,7 @@ class _Judged:
         return float(means[0]), float(means[1])
 
 
-def import_faiss() -> Any:
+def _import_faiss() -> Any:
     """The package faiss, or says what is missing."""
     try:
         import faiss
@@ -351,7 +355,7 @@ class Source:
 
 def _open(file: BinaryIO, path: Path, seal: IndexSeal | None, *, whole: bool) -> tuple[Any, Source, IndexFile]:
     """An index in a file, whose lists stay there until they are visited."""
-    faiss = import_faiss()
+    faiss = _import_faiss()
     try:
         data = np.memmap(file, np.uint8, "r")
         facts = IndexFile.parse(data)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from closedform.demos.encoding import Encoding
 from closedform.demos.layout import ROTATIONS
-from closedform.retrieval.feature_map import FeatureMap, GeometricFeatures
+from closedform.kernels.records import Candidates, GoalTerm
+from closedform.retrieval.feature_map import GeometricFeatures
+from closedform.retrieval.term import Term
 
-LEAST_SPREAD = 1e-3  # of ends, in features: what the same end every time is taken for
-CONSISTENT = 1.4826  # times the median absolute deviation is a normal distribution's standard deviation
+if TYPE_CHECKING:
+    from closedform.retrieval.observation_kernel import ObservationKernel
+    from closedform.retrieval.store import Store
+
+_LEAST_SPREAD = 1e-3  # of ends, in features: what the same end every time is taken for
+_CONSISTENT = 1.4826  # times the median absolute deviation is a normal distribution's standard deviation
 
 
-class Goal(NamedTuple):
+@dataclass(frozen=True)
+class Goal(Term):
     """Where the objects are when demonstrations end: the poses of the bodies that actions do not command.
 
     People seldom end twice at quite the same place, but the middle of where they end is known well. Window i of an
@@ -27,6 +36,7 @@ class Goal(NamedTuple):
     the goal it is a mild preference, and close to it precision beyond that of any single demonstration.
 
     Attributes:
+        weight: g.
         columns: (G,), which features are these poses, in the newest observation; none where there are no such bodies.
         ends: (E, G), of each episode.
         middle: (G,), the median of the ends.
@@ -34,59 +44,54 @@ class Goal(NamedTuple):
         tolerance: t, the squared error of the middle itself.
     """
 
-    columns: np.ndarray
-    ends: np.ndarray
-    middle: np.ndarray
-    scale: np.ndarray
-    tolerance: float
+    hook: ClassVar[str | None] = "goal"
 
-    def penalty(self, query: np.ndarray, features: np.ndarray, episodes: np.ndarray) -> np.ndarray:
-        """log(t + |r_i - r|^2), less its smallest value.
+    weight: float
+    columns: Any = field(default_factory=lambda: np.empty(0, np.int64))
+    ends: Any = field(default_factory=lambda: np.empty((0, 0)))
+    middle: Any = field(default_factory=lambda: np.empty(0))
+    scale: Any = field(default_factory=lambda: np.empty(0))
+    tolerance: float = 1.0
 
-        Args:
-            query: (D_z,), the features now.
-            features: (k, D_z), of some windows.
-            episodes: (k,), the episode of each, an index into `ends`.
-        """
+    def fit(self, store: Store, kernel: ObservationKernel) -> Goal:
+        """The goal of some demonstrations; it needs geometric features, in which motions can be added."""
+        feature_map, commanded = kernel.spec.feature_map, store.spec.action_layout.bodies
+        blocks = _pose_columns(feature_map.encoding, commanded) if isinstance(feature_map, GeometricFeatures) else []
+        last_observations, n_obs_steps = store.last_observations, store.spec.n_obs_steps
+        if not blocks:
+            return Goal(self.weight, ends=np.empty((len(last_observations), 0)))
+        before = len(kernel.offset) // n_obs_steps * (n_obs_steps - 1)
+        columns = before + np.concatenate(blocks)
+        ended: np.ndarray = np.isfinite(last_observations).all(axis=1)  # pyright: ignore[reportAssignmentType]
+        last = np.repeat(last_observations[ended][:, None], n_obs_steps, axis=1)
+        found = ((feature_map.lift(last) - kernel.offset) * kernel.scale)[:, columns]
+        ends = np.zeros((len(ended), len(columns)))
+        ends[ended] = found
+        middle = np.median(found, axis=0)
+        spread = np.square(_CONSISTENT * np.median(np.abs(found - middle), axis=0))
+        pooled = np.concatenate([np.full(len(b), spread[np.isin(columns, before + b)].mean()) for b in blocks])
+        return replace(
+            self,
+            columns=columns,
+            ends=ends,
+            middle=middle,
+            scale=1 / np.sqrt(pooled + _LEAST_SPREAD**2),
+            tolerance=len(columns) / len(found),
+        )
+
+    def __call__(self, candidates: Candidates) -> Any:
+        """g log(t + |r_i - r|^2), less its smallest value."""
+        xp = array_namespace(candidates.features)
         if not len(self.columns):
-            return np.zeros(len(features))
-        still = self.ends[episodes] - features[:, self.columns]
-        needed = self.middle - query[self.columns]
-        difference = np.log(self.tolerance + np.sum(((still - needed) * self.scale) ** 2, axis=1))
-        return difference - difference.min()
+            return xp.zeros(candidates.rows.shape)
+        still = self.ends[candidates.episodes] - candidates.features[..., self.columns]
+        needed = (self.middle - candidates.query[..., self.columns])[..., None, :]
+        difference = xp.log(self.tolerance + xp.sum(((still - needed) * self.scale) ** 2, axis=-1))
+        return self.weight * (difference - xp.min(difference, axis=-1, keepdims=True))
 
-
-def find_goal(
-    feature_map: FeatureMap,
-    commanded: tuple[str, ...],
-    n_obs_steps: int,
-    last_observations: np.ndarray,
-    scaling: tuple[np.ndarray, np.ndarray],
-) -> Goal:
-    """The goal of some episodes; it needs geometric features, in which motions can be added.
-
-    Args:
-        feature_map: of the observations.
-        commanded: the bodies that actions command.
-        n_obs_steps: observations in a window.
-        last_observations: (E, D_o), of each episode; not numbers for those that are empty.
-        scaling: offset and scale of the features.
-    """
-    blocks = _pose_columns(feature_map.encoding, commanded) if isinstance(feature_map, GeometricFeatures) else []
-    if not blocks:
-        return Goal(np.empty(0, np.int64), np.empty((len(last_observations), 0)), np.empty(0), np.empty(0), 1.0)
-    offset, scale = scaling
-    before = len(offset) // n_obs_steps * (n_obs_steps - 1)
-    columns = before + np.concatenate(blocks)
-    ended: np.ndarray = np.isfinite(last_observations).all(axis=1)  # pyright: ignore[reportAssignmentType]
-    last = np.repeat(last_observations[ended][:, None], n_obs_steps, axis=1)
-    found = ((feature_map.lift(last) - offset) * scale)[:, columns]
-    ends = np.zeros((len(ended), len(columns)))
-    ends[ended] = found
-    middle = np.median(found, axis=0)
-    spread = np.square(CONSISTENT * np.median(np.abs(found - middle), axis=0))
-    pooled = np.concatenate([np.full(len(b), spread[np.isin(columns, before + b)].mean()) for b in blocks])
-    return Goal(columns, ends, middle, 1 / np.sqrt(pooled + LEAST_SPREAD**2), len(columns) / len(found))
+    def record(self) -> GoalTerm:
+        """All of it."""
+        return GoalTerm(self.weight, self.columns, self.ends, self.middle, self.scale, self.tolerance)
 
 
 def _pose_columns(encoding: Encoding, commanded: tuple[str, ...]) -> list[np.ndarray]:

@@ -8,11 +8,10 @@ import numpy as np
 
 from closedform.demos.encoding import Encoding, rotation_matrix
 from closedform.demos.layout import ROTATIONS, SPATIAL_ROTATIONS
-from closedform.demos.rigid import into_frame, onto_grasped, out_of_frame
-from closedform.retrieval.frame import BodyPoses, Frame, frame_axes
+from closedform.retrieval.frame import BodyPoses
 
-CARRIED = 0.1  # of the spread of a hand's path, by which a body must have moved to be called held
-TOGETHER = 0.15  # of that motion, by which it may have moved as the hand sees it
+_CARRIED = 0.1  # of the spread of a hand's path, by which a body must have moved to be called held
+_TOGETHER = 0.15  # of that motion, by which it may have moved as the hand sees it
 APART = 0.02  # of the spread, by which it moves in a step as the hand sees it when it is let go
 
 
@@ -114,68 +113,9 @@ def held_bodies(hand: Hand, poses: np.ndarray, others: list[int], n_back: int) -
         place, axes = poses[:, body, :3], rotation_matrix(poses[:, body, 3:])
         seen = np.einsum("tji,tj->ti", axes, path - place)  # the hand as the body sees it
         moved = np.linalg.norm(place - place[before], axis=1)
-        together = (moved > CARRIED * spread) & (np.linalg.norm(seen - seen[before], axis=1) < TOGETHER * moved)
+        together = (moved > _CARRIED * spread) & (np.linalg.norm(seen - seen[before], axis=1) < _TOGETHER * moved)
         apart = np.linalg.norm(np.diff(seen, axis=0, prepend=seen[:1]), axis=1) > APART * spread
         last_together = np.maximum.accumulate(np.where(together, steps, -1))
         last_apart = np.maximum.accumulate(np.where(apart, steps, -1))
         held[(last_together >= 0) & (last_together >= last_apart)] = body
     return held
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """Carries chunks over from where they were demonstrated to where they are needed.
-
-    Attributes:
-        encoding: of actions.
-        dimension: 2 or 3.
-        frames: those to choose from.
-        hands: each transferred by itself.
-        turns: (hands, 3, 3), see `turn_sum`.
-    """
-
-    encoding: Encoding
-    dimension: int
-    frames: tuple[Frame, ...]
-    hands: tuple[Hand, ...]
-    turns: np.ndarray
-
-    def into(self, encoded: np.ndarray, poses: np.ndarray, choice: np.ndarray) -> np.ndarray:
-        """Expresses each hand's targets in its frame, as those of what it holds.
-
-        Args:
-            encoded: (n, T, D)
-            poses: (n, bodies, width), at the first step.
-            choice: (hands, 2), the frame and the body held, -1 for none.
-        """
-        if self.as_recorded(choice):
-            return encoded
-        result = encoded.copy()
-        for hand, turn, (frame, held) in zip(self.hands, self.turns, choice, strict=True):
-            chunks = encoded if held < 0 else self._onto(encoded, hand, held, turn, poses)
-            axes = frame_axes(self.frames[frame], poses, self.dimension)
-            result[..., hand.columns] = into_frame(chunks, self.encoding.blocks, *axes)[..., hand.columns]
-        return result
-
-    def out_of(self, encoded: np.ndarray, poses: np.ndarray, choice: np.ndarray) -> np.ndarray:
-        """The inverse of `into`."""
-        if self.as_recorded(choice):
-            return encoded
-        result = encoded.copy()
-        for hand, turn, (frame, held) in zip(self.hands, self.turns, choice, strict=True):
-            axes = frame_axes(self.frames[frame], poses, self.dimension)
-            chunks = out_of_frame(encoded, self.encoding.blocks, *axes)
-            if held >= 0:
-                chunks = self._onto(chunks, hand, held, turn, poses, back=True)
-            result[..., hand.columns] = chunks[..., hand.columns]
-        return result
-
-    @staticmethod
-    def _onto(
-        encoded: np.ndarray, hand: Hand, held: int, turn: np.ndarray, poses: np.ndarray, *, back: bool = False
-    ) -> np.ndarray:
-        return onto_grasped(encoded, hand.position, hand.rotation, turn, poses[:, hand.body], poses[:, held], back=back)
-
-    def as_recorded(self, choice: np.ndarray) -> bool:
-        """Whether nothing is transferred: every hand is in the world and holds nothing."""
-        return all(held < 0 and self.frames[frame].body < 0 for frame, held in choice)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
+from closedform import kernels
 from closedform.retrieval.pace import gathered, paced
 
 
@@ -16,6 +19,8 @@ class ExactIndex:
     Each coordinate is stored contiguously, so that the search streams through memory, with room to grow, so that adding
     an episode copies only the episode.
     """
+
+    recall: ClassVar[None] = None
 
     def __init__(self, features: np.ndarray):
         width = features.shape[1]
@@ -57,8 +62,20 @@ class ExactIndex:
         index._end, index._length = [len(rows)], len(rows)
         return index
 
+    def n_compared(self, k: int) -> int:
+        """With how many rows the planner compares a query for k neighbors: all."""
+        return len(self)
+
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
-        """Sums over columns in order, as the compiled search does, so that both agree to the last bit."""
+        """The k nearest rows, ascending, or all if there are fewer.
+
+        Sums go over columns in order, as in the compiled search, so that both agree to the last bit.
+        """
+        if kernels.enabled():
+            from closedform.kernels.search import nearest_rows
+
+            rows = np.empty(len(self) + 1, np.int64)
+            return rows[: nearest_rows(self._buffer, len(self), query, k, np.empty(len(self)), rows)]
         distances = np.zeros(len(self))
         for column, coordinate in zip(self.rows().T, query, strict=True):
             difference = column - coordinate

@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 
 SLICE = 1e-4  # seconds of work between two pauses
-PAUSE = 1e-4  # seconds; long enough for another thread to wake up and take the interpreter
-ROWS_AT_ONCE = 5_000  # that are gathered between two pauses
+_PAUSE = 1e-4  # seconds; long enough for another thread to wake up and take the interpreter
+_ROWS_AT_ONCE = 5_000  # that are gathered between two pauses
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def breathe() -> None:
     wherever a tenth of a millisecond may have passed, besides what numpy does without the interpreter.
     """
     if _here.gentle and time.perf_counter() - _here.rested >= SLICE:
-        time.sleep(PAUSE)
+        time.sleep(_PAUSE)
         _here.rested = time.perf_counter()
 
 
@@ -56,10 +56,10 @@ def paced(items: Iterable[T]) -> Iterator[T]:
 
 def gathered(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """array[rows], some rows at a time, since numpy keeps the interpreter while it gathers."""
-    if not _here.gentle or len(rows) <= ROWS_AT_ONCE:
+    if not _here.gentle or len(rows) <= _ROWS_AT_ONCE:
         return array[rows]
     result = np.empty((len(rows), *array.shape[1:]), array.dtype)
-    for first in range(0, len(rows), ROWS_AT_ONCE):
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
         breathe()
-        result[first : first + ROWS_AT_ONCE] = array[rows[first : first + ROWS_AT_ONCE]]
+        result[first : first + _ROWS_AT_ONCE] = array[rows[first : first + _ROWS_AT_ONCE]]
     return result

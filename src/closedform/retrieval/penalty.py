@@ -1,19 +1,26 @@
-"""Penalty: what makes some rows count as further away than they are."""
+"""Penalty: numbers that are added to the squared distances of a few rows."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from closedform.kernels.records import Candidates, PenaltyTerm
+from closedform.retrieval.term import Term
 
-class Penalty(NamedTuple):
-    """Numbers to add to the squared distances of a few rows.
+
+@dataclass(frozen=True)
+class Penalty(Term):
+    """Numbers to add to the squared distances of a few rows, in one plan: a user's, or those of the loop memory.
 
     Attributes:
         rows: (m,), ascending.
         values: (m,)
     """
+
+    hook: ClassVar[str | None] = "penalty"
 
     rows: np.ndarray
     values: np.ndarray
@@ -29,9 +36,17 @@ class Penalty(NamedTuple):
         rows = np.flatnonzero(dense)
         return cls(rows, dense[rows])
 
+    def __call__(self, candidates: Candidates) -> np.ndarray:
+        """(k,)"""
+        return self.at(candidates.rows)
+
     def at(self, rows: np.ndarray) -> np.ndarray:
         """What to add for some rows. (k,) -> (k,)."""
         if not len(self.rows):
             return np.zeros(len(rows))
         found = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
         return np.where(self.rows[found] == rows, self.values[found], 0.0)
+
+    def record(self) -> PenaltyTerm:
+        """Rows and values."""
+        return PenaltyTerm(self.rows, self.values)

@@ -8,20 +8,22 @@ import numpy as np
 
 from closedform.retrieval.feature_map import GeometricFeatures
 from closedform.retrieval.pace import breathe, gathered, paced
+from closedform.retrieval.transfer import Transfer
 
 if TYPE_CHECKING:
+    from closedform.retrieval.spec import ModelSpec
     from closedform.retrieval.store import Store
 
-N_QUERIES, N_NEIGHBORS, N_POOL = 300, 100, 10_000
-QUERIES_AT_ONCE = 25  # so that other threads can run in between
+N_QUERIES, N_NEIGHBORS, _N_POOL = 300, 100, 10_000
+_QUERIES_AT_ONCE = 25  # so that other threads can run in between
 N_VOTERS, N_STEPS = 10, 4  # neighbors that choose a frame, and actions of a chunk that are compared
-RANK = 3  # the neighbor whose distance is the bandwidth
-FEWEST_EPISODES, FEWEST_WINDOWS = 8, 100
-SURE = 2.0  # standard errors
-HALVINGS = 6  # what counts 2^-6 times as much counts nothing
+_RANK = 3  # the neighbor whose distance is the bandwidth
+_FEWEST_EPISODES, _FEWEST_WINDOWS = 8, 100
+_SURE = 2.0  # standard errors
+_HALVINGS = 6  # what counts 2^-6 times as much counts nothing
 
 
-def entry_weights(store: Store, features: np.ndarray) -> np.ndarray:
+def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.ndarray:
     """What to multiply each feature with, (D_z,): powers of two, one for each entry of the layout.
 
     Windows are predicted from those of other episodes with the observation kernel. In closed form, the derivative of
@@ -32,32 +34,33 @@ def entry_weights(store: Store, features: np.ndarray) -> np.ndarray:
     The idea is that of metric learning for kernel regression (Weinberger and Tesauro, 2007), one step at a time.
 
     Args:
+        spec: of the model.
         store: of the episodes that are asked.
         features: (n, D_z), of its windows, not weighed.
     """
-    weights = np.ones(len(store.feature_scale))
-    columns = _entry_columns(store)
-    if not columns or np.count_nonzero(store.counts) < FEWEST_EPISODES or len(store) < FEWEST_WINDOWS:
+    weights = np.ones(features.shape[1])
+    columns = _entry_columns(spec)
+    if not columns or np.count_nonzero(store.counts) < _FEWEST_EPISODES or len(store) < _FEWEST_WINDOWS:
         return weights
-    pool = np.unique(np.linspace(0, len(store) - 1, min(N_POOL, len(store))).astype(int))
+    pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(N_QUERIES, len(pool))).astype(int))
     features, episodes = gathered(features, pool), store.row_episodes[pool]
     others = len(pool) - np.bincount(episodes)[episodes[queries]]
     k = min(N_NEIGHBORS, int(others.min()))
-    if k <= RANK:
+    if k <= _RANK:
         return weights
-    norms = np.sum(features * features, axis=1)
+    norms, transfer = np.sum(features * features, axis=1), Transfer.of(spec.transfer, store)
     found = []
-    for some in paced(np.split(queries, np.arange(QUERIES_AT_ONCE, len(queries), QUERIES_AT_ONCE))):
+    for some in paced(np.split(queries, np.arange(_QUERIES_AT_ONCE, len(queries), _QUERIES_AT_ONCE))):
         near = _neighbors(features, norms, episodes, some, k)
         breathe()
         difference = np.square(features[near] - features[some][:, None])
         parts = np.stack([difference[..., c].sum(-1) for c in paced(columns)], axis=-1)
-        found.append((parts, *_targets(store, pool[near], pool[some])))
+        found.append((parts, *_targets(store, transfer, pool[near], pool[some])))
     parts, chunks, own = (np.concatenate(pieces) for pieces in paced(zip(*found, strict=True)))
     halved = np.zeros(len(columns), int)
-    for _ in paced(range(HALVINGS)):
-        worse = _slopes(parts * 0.25**halved, chunks, own, episodes[queries]) > SURE
+    for _ in paced(range(_HALVINGS)):
+        worse = _slopes(parts * 0.25**halved, chunks, own, episodes[queries]) > _SURE
         if not worse.any():
             break
         halved += worse
@@ -68,19 +71,19 @@ def entry_weights(store: Store, features: np.ndarray) -> np.ndarray:
 
 def n_judging(n_episodes: int) -> int:
     """How many of so many episodes judge: a number that seldom changes as episodes come and go."""
-    n = FEWEST_EPISODES
+    n = _FEWEST_EPISODES
     while n + n // 4 <= n_episodes:
         n += n // 4
-    return n if n_episodes >= FEWEST_EPISODES else 0
+    return n if n_episodes >= _FEWEST_EPISODES else 0
 
 
-def _entry_columns(store: Store) -> list[np.ndarray]:
+def _entry_columns(spec: ModelSpec) -> list[np.ndarray]:
     """The features of each entry; of an entry that occurs in several observations of a window, all."""
-    feature_map = store.spec.feature_map
+    feature_map = spec.kernel.feature_map
     if not isinstance(feature_map, GeometricFeatures):
         return []
     width = feature_map.encoding.width
-    starts = np.arange(store.spec.n_obs_steps)[:, None] * width
+    starts = np.arange(spec.windows.n_obs_steps)[:, None] * width
     return [(starts + np.arange(c.start, c.stop)).ravel() for _, c in feature_map.encoding.slices()]
 
 
@@ -94,7 +97,7 @@ def _slopes(parts: np.ndarray, chunks: np.ndarray, own: np.ndarray, episodes: np
     """
     squared = parts.sum(-1)
     breathe()
-    h2 = np.maximum(np.partition(squared, RANK, axis=1)[:, RANK, None], 1e-300)
+    h2 = np.maximum(np.partition(squared, _RANK, axis=1)[:, _RANK, None], 1e-300)
     breathe()
     share = np.exp(-0.5 * (squared - squared.min(1, keepdims=True)) / h2)
     share /= share.sum(1, keepdims=True)
@@ -124,35 +127,35 @@ def _neighbors(
     return np.take_along_axis(near, np.argsort(np.take_along_axis(squared, near, 1), axis=1, kind="stable"), 1)
 
 
-def _targets(store: Store, near: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _targets(store: Store, transfer: Transfer, near: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Chunks of neighbors (q, k, n) and of the queries themselves (q, n), transferred about as in a plan.
 
     Each hand has the frame in which the chunks of its nearest neighbors vary least, and grasps what the query's window
     grasps. Unlike in a plan all voters count the same, and the whole pose of a body is not preferred.
     """
-    spec = store.spec
-    steps = np.unique(np.linspace(0, spec.n_action_steps - 1, N_STEPS).astype(int))
+    scaling = transfer.scaling
+    steps = np.unique(np.linspace(0, transfer.spec.n_action_steps - 1, N_STEPS).astype(int))
     rows = np.concatenate([queries[:, None], near], axis=1)
-    unit = np.sqrt(store.scaling.weight)
+    unit = np.sqrt(scaling.weight)
     fixed = unit == 0
-    unit[fixed] = store.scaling.scale[0, fixed] / 2
-    result = np.empty((*rows.shape, len(steps), spec.encoding.width))
+    unit[fixed] = scaling.scale[0, fixed] / 2
+    result = np.empty((*rows.shape, len(steps), transfer.encoding.width))
 
     def transferred(rows: np.ndarray, choice: np.ndarray) -> np.ndarray:
         flat = rows.ravel()
         breathe()
         encoded = store.actions[store.starts[flat][:, None] + steps]
         breathe()
-        return (store.transfer.into(encoded, store.poses[flat], choice) * unit).reshape(*rows.shape, len(steps), -1)
+        return (transfer.into(encoded, store.poses[flat], choice) * unit).reshape(*rows.shape, len(steps), -1)
 
-    for h, hand in enumerate(spec.hands):
+    for h, hand in enumerate(transfer.hands):
         holding = store.held[queries][:, h]
         for held in np.unique(holding):
             some = np.flatnonzero(holding == held)
             best, least = np.zeros(len(some), int), np.full(len(some), np.inf)
-            choice = store.as_recorded
+            choice = transfer.world.copy()
             choice[h, 1] = held
-            allowed = [f for f, frame in enumerate(spec.selected_frames) if frame.body < 0 or frame.body != held]
+            allowed = [f for f, frame in enumerate(transfer.frames) if frame.body < 0 or frame.body != held]
             for f in allowed:
                 choice[h, 0] = f
                 votes = transferred(rows[some, 1 : N_VOTERS + 1], choice)[..., hand.columns]

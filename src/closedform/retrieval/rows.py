@@ -11,7 +11,7 @@ from closedform.demos.chunks import cut
 from closedform.demos.episode import Episode
 from closedform.retrieval.pace import breathe, gathered, paced
 from closedform.retrieval.scaling import action_statistics
-from closedform.retrieval.spec import StoreSpec
+from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.statistics import Statistics
 
 
@@ -28,27 +28,28 @@ class Rows(NamedTuple):
     turn_sums: np.ndarray
     feature_statistics: Statistics
     action_statistics: Statistics
+    action_ranges: np.ndarray
+    last_observations: np.ndarray
 
 
-def rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> Rows:
+def rows_of(spec: ModelSpec, episodes: Sequence[Episode]) -> Rows:
     """All arrays of a store in one pass over the steps of all episodes together."""
-    spec.check_size(np.array([len(episode) for episode in episodes]))
-    pieces = [
-        cut(e, spec.n_obs_steps, spec.n_action_steps, padding=spec.padding, action_layout=spec.action_layout)
-        for e in paced(episodes)
-    ]
+    cutting, transfer = spec.windows, spec.transfer
+    cutting.check_size(np.array([len(episode) for episode in episodes]), transfer.encoding.width)
+    sizes = cutting.n_obs_steps, cutting.n_action_steps
+    pieces = [cut(e, *sizes, padding=cutting.padding, action_layout=cutting.action_layout) for e in paced(episodes)]
     counts = np.array([len(piece.steps) for piece in pieces])
     lengths = np.array([len(piece.actions) for piece in pieces])
     windows = np.concatenate([piece.observations for piece in pieces])
     breathe()
-    lifted = spec.feature_map.lift(windows) if len(windows) else np.zeros((0, 1))
+    lifted = spec.kernel.feature_map.lift(windows) if len(windows) else np.zeros((0, 1))
     breathe()
-    actions = spec.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
-    poses = [spec.body_poses(episode.observations) for episode in paced(episodes)]
-    held = [spec.held(of)[piece.steps] for of, piece in paced(zip(poses, pieces, strict=True))]
-    turn_sums = [spec.turn_sums(*pair) for pair in paced(zip(episodes, poses, strict=True))]
+    actions = transfer.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
+    poses = [transfer.body_poses(episode.observations) for episode in paced(episodes)]
+    held = [transfer.held(of)[piece.steps] for of, piece in paced(zip(poses, pieces, strict=True))]
+    turn_sums = [transfer.turn_sums(*pair) for pair in paced(zip(episodes, poses, strict=True))]
     steps = np.concatenate([piece.steps for piece in pieces])
-    last_poses = spec.body_poses(windows[:, -1])
+    last_poses = transfer.body_poses(windows[:, -1])
     breathe()
     feature_statistics = Statistics.of(lifted, counts)
     breathe()
@@ -62,8 +63,20 @@ def rows_of(spec: StoreSpec, episodes: Sequence[Episode]) -> Rows:
         held=np.concatenate(held),
         turn_sums=np.array(turn_sums),
         feature_statistics=feature_statistics,
-        action_statistics=action_statistics(spec, episodes),
+        action_statistics=action_statistics(transfer, episodes),
+        action_ranges=np.array([action_range(episode) for episode in paced(episodes)]),
+        last_observations=np.array([last_observation(episode) for episode in episodes]),
     )
+
+
+def action_range(episode: Episode) -> np.ndarray:
+    """(2, D_a), the lowest and highest value of each number of an action; infinite for an empty episode."""
+    return np.array([episode.actions.min(0, initial=np.inf), episode.actions.max(0, initial=-np.inf)])
+
+
+def last_observation(episode: Episode) -> np.ndarray:
+    """(D_o,), not numbers for an empty episode."""
+    return episode.observations[-1] if len(episode) else np.full(episode.observations.shape[1], np.nan)
 
 
 def starts_of(counts: np.ndarray, lengths: np.ndarray, steps: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""SavedIndex: what config.json says about the files of a large store, and the checks when they are opened."""
+"""SavedIndex: what config.json says about the files of an indexed model, and the checks when they are opened."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from closedform.errors import LoadError
 from closedform.files import crc32
 from closedform.retrieval.faiss_file import IndexFile, IndexSeal
 from closedform.retrieval.faiss_index import FaissIndex, Recall
-from closedform.retrieval.spec import StoreSpec
+from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.summary import Summary
 from closedform.snapshot import Snapshot
 
 SCALING = ("feature_offset", "feature_scale", "entry_weights")
-REPLACED = "expected the policy that was opened or saved, found another: it was replaced or damaged"
-MISMATCH = "checksum mismatch: the files are damaged"
+_REPLACED = "expected the policy that was opened or saved, found another: it was replaced or damaged"
+_MISMATCH = "checksum mismatch: the files are damaged"
 
 
 @dataclass(frozen=True)
 class SavedIndex:
-    """What has to be known to open the files of a large store.
+    """What has to be known to open the files of an indexed model.
 
     Attributes:
         identity: checksum of the demonstrations, which the summary has as well.
@@ -45,7 +45,7 @@ class SavedIndex:
 
     @classmethod
     def parse(cls, snapshot: Snapshot, facts: dict[str, Any]) -> SavedIndex:
-        """Reads what `LargeStore.write` returned."""
+        """Reads what `RecordedSteps.write` returned."""
         try:
             recall, n_indexed, seal = Recall(**facts["recall"]), facts["n_indexed"], facts.get("seal")
             for field in fields(Recall):
@@ -76,13 +76,13 @@ class SavedIndex:
     def check_steps(self, snapshot: Snapshot, steps: dict[str, np.ndarray], *, whole: bool) -> None:
         """Refuses other demonstrations than those that were saved; `whole` looks at every number."""
         if set(steps) != {"observations", "actions", "lengths", "episode_ids"}:
-            raise LoadError(f"{snapshot.folder}: {REPLACED}")
+            raise LoadError(f"{snapshot.folder}: {_REPLACED}")
         episodes = crc32([steps["lengths"], steps["episode_ids"]])
         names = ("observations", "actions", "lengths", "episode_ids")
         if self.episodes_crc32 not in (None, episodes):
-            raise LoadError(f"{snapshot.folder}: {REPLACED}")
+            raise LoadError(f"{snapshot.folder}: {_REPLACED}")
         if whole and crc32(steps[name] for name in names) != self.identity:
-            raise LoadError(f"{snapshot.folder}: {MISMATCH}")
+            raise LoadError(f"{snapshot.folder}: {_MISMATCH}")
 
     def check_whole(self, snapshot: Snapshot, steps: dict[str, np.ndarray]) -> None:
         """Compares every byte of all files with their checksums."""
@@ -92,13 +92,13 @@ class SavedIndex:
                 raise LoadError(f"{snapshot.folder}: expected {name} beside config.json, found none; build it again")
         data = [np.memmap(snapshot.files[name], np.uint8, "r") for name in self.FILES[1:]]
         if self.summary_crc32 not in (None, crc32([data[0]])):
-            raise LoadError(f"{snapshot.folder / self.FILES[1]}: {MISMATCH}")
+            raise LoadError(f"{snapshot.folder / self.FILES[1]}: {_MISMATCH}")
         try:
             found = IndexSeal.of(data[1], IndexFile.parse(data[1]).head)
         except ValueError as error:
-            raise LoadError(f"{snapshot.folder / self.FILES[2]}: {MISMATCH}: {error}") from error
+            raise LoadError(f"{snapshot.folder / self.FILES[2]}: {_MISMATCH}: {error}") from error
         if self.seal is not None and not found.agrees(self.seal):
-            raise LoadError(f"{snapshot.folder / self.FILES[2]}: {MISMATCH}")
+            raise LoadError(f"{snapshot.folder / self.FILES[2]}: {_MISMATCH}")
 
     def read_arrays(self, snapshot: Snapshot) -> dict[str, np.ndarray]:
         """The arrays of the summary, if it is the one that was saved with these demonstrations."""
@@ -109,20 +109,20 @@ class SavedIndex:
         except (KeyError, ValueError) as error:
             raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
         if identity != self.identity:
-            raise LoadError(f"{snapshot.folder}: {REPLACED}")
+            raise LoadError(f"{snapshot.folder}: {_REPLACED}")
         if self.summary_crc32 not in (None, crc32([np.memmap(snapshot.files[path.name], np.uint8, "r")])):
-            raise LoadError(f"{path}: {MISMATCH}")
+            raise LoadError(f"{path}: {_MISMATCH}")
         return arrays
 
     def read_summary(
-        self, arrays: dict[str, np.ndarray], path: Path, spec: StoreSpec, n_episodes: int, n_windows: int, width: int
+        self, arrays: dict[str, np.ndarray], path: Path, spec: ModelSpec, n_episodes: int, n_windows: int, width: int
     ) -> tuple[Summary, list[np.ndarray]]:
         """The summary, and offset, scale and weights of features; refuses those that do not fit the demonstrations.
 
         Args:
             arrays: see `read_arrays`.
             path: where they are from.
-            spec: of the store.
+            spec: of the model.
             n_episodes, n_windows, width: of its demonstrations, and of features.
         """
         try:

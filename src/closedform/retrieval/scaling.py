@@ -15,7 +15,7 @@ from closedform.retrieval.pace import breathe, paced
 from closedform.retrieval.statistics import Statistics, half_ranges
 
 if TYPE_CHECKING:
-    from closedform.retrieval.store import StoreSpec
+    from closedform.retrieval.transfer import TransferSpec
 
 
 class ActionScaling(NamedTuple):
@@ -32,7 +32,7 @@ class ActionScaling(NamedTuple):
     weight: np.ndarray
 
 
-def action_statistics(spec: StoreSpec, episodes: Sequence[Episode]) -> Statistics:
+def action_statistics(spec: TransferSpec, episodes: Sequence[Episode]) -> Statistics:
     """Statistics of the encoded actions, as seen from each frame at the same step: (E, frames * D)."""
     observations = np.concatenate([episode.observations for episode in episodes])
     actions = spec.encoding.encode(np.concatenate([episode.actions for episode in episodes]))
@@ -47,7 +47,7 @@ def action_statistics(spec: StoreSpec, episodes: Sequence[Episode]) -> Statistic
     return Statistics.of(np.concatenate(seen, axis=1), np.array([len(episode) for episode in episodes]))
 
 
-def action_scaling(spec: StoreSpec, statistics: Statistics) -> ActionScaling:
+def action_scaling(spec: TransferSpec, statistics: Statistics) -> ActionScaling:
     """Min-max to [-1, 1]; in a body's frame lengths keep their proportions. Unit vectors need no scaling."""
     shape = (len(spec.selected_frames), spec.encoding.width)
     low, high = (bound.reshape(shape) for bound in statistics.range())

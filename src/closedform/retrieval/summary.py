@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from closedform.demos.episode import Episode
+from closedform.retrieval.rows import action_range, last_observation
 from closedform.retrieval.scaling import action_statistics
-from closedform.retrieval.spec import StoreSpec
+from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.statistics import Statistics
 
 
@@ -33,22 +34,22 @@ class Summary:
     held: np.ndarray
 
     @classmethod
-    def of(cls, spec: StoreSpec, episodes: Sequence[Episode], lifted: np.ndarray) -> Summary:
+    def of(cls, spec: ModelSpec, episodes: Sequence[Episode], lifted: np.ndarray) -> Summary:
         """Of some episodes, the features of whose windows are given before they are scaled."""
-        steps = [spec.window_steps(len(episode)) for episode in episodes]
-        poses = [spec.body_poses(episode.observations) for episode in episodes]
-        holds = any(hand.holds for hand in spec.hands)
-        held = [spec.held(of)[step] for of, step in zip(poses, steps, strict=True)] if holds else []
-        empty = np.empty((0, len(spec.hands)), np.int8)
-        turn_sums = [spec.turn_sums(*pair) for pair in zip(episodes, poses, strict=True)]
-        actions = np.concatenate([episode.actions for episode in episodes])
-        none = np.full(spec.observation_layout.width, np.nan)
+        transfer = spec.transfer
+        steps = [spec.windows.window_steps(len(episode)) for episode in episodes]
+        poses = [transfer.body_poses(episode.observations) for episode in episodes]
+        holds = any(hand.holds for hand in transfer.hands)
+        held = [transfer.held(of)[step] for of, step in zip(poses, steps, strict=True)] if holds else []
+        empty = np.empty((0, len(transfer.hands)), np.int8)
+        turn_sums = [transfer.turn_sums(*pair) for pair in zip(episodes, poses, strict=True)]
+        ranges = np.array([action_range(episode) for episode in episodes])
         return cls(
             feature_statistics=Statistics.of(lifted, np.array([len(step) for step in steps])).pooled(),
-            action_statistics=action_statistics(spec, episodes).pooled(),
+            action_statistics=action_statistics(transfer, episodes).pooled(),
             turn_sums=np.sum(turn_sums, axis=0)[None],
-            action_range=np.array([actions.min(0, initial=np.inf), actions.max(0, initial=-np.inf)]),
-            last_observations=np.array([e.observations[-1] if len(e) else none for e in episodes]),
+            action_range=np.array([ranges[:, 0].min(0), ranges[:, 1].max(0)]),
+            last_observations=np.array([last_observation(episode) for episode in episodes]),
             held=np.concatenate([*held, empty]).astype(np.int8),
         )
 
@@ -88,22 +89,24 @@ class Summary:
                 )
         return cls(**values)
 
-    def problem(self, spec: StoreSpec, n_episodes: int, n_windows: int, width: int) -> str | None:
+    def problem(self, spec: ModelSpec, n_episodes: int, n_windows: int, width: int) -> str | None:
         """What is wrong with a summary that was read: an array of another shape or type, or numbers that cannot be.
 
         Args:
-            spec: of the store.
+            spec: of the model.
             n_episodes, n_windows: that it should be of.
             width: of features.
         """
-        n_hands, n_bodies, rows = len(spec.hands), len(spec.body_poses.bodies), (len(self.held) and n_windows)
+        transfer, cutting = spec.transfer, spec.windows
+        n_hands, n_bodies = len(transfer.hands), len(transfer.body_poses.bodies)
+        rows = len(self.held) and n_windows
         shapes = {
             "turn_sums": (1, n_hands, 3, 3),
-            "action_range": (2, spec.action_layout.width),
-            "last_observations": (n_episodes, spec.observation_layout.width),
+            "action_range": (2, cutting.action_layout.width),
+            "last_observations": (n_episodes, cutting.observation_layout.width),
             "held": (rows, n_hands),
         }
-        seen = len(spec.selected_frames) * spec.encoding.width
+        seen = len(transfer.selected_frames) * transfer.encoding.width
         for name, columns in (("feature_statistics", width), ("action_statistics", seen)):
             shapes[f"{name}.count"] = (1,)
             shapes |= {f"{name}.{part}": (1, columns) for part in ("low", "high", "mean", "scatter")}

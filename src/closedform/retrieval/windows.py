@@ -11,7 +11,7 @@ from closedform import kernels
 from closedform.demos.episode import Episode
 
 if TYPE_CHECKING:
-    from closedform.retrieval.spec import StoreSpec
+    from closedform.retrieval.spec import ModelSpec
 
 
 class Computed:
@@ -73,28 +73,29 @@ class Windows:
     """The windows of recorded episodes; nothing is stored but the episodes themselves.
 
     Args:
-        spec: of the store.
+        spec: of the model.
         observations, actions: the recorded steps.
         lengths: (E,), of the episodes.
     """
 
-    def __init__(self, spec: StoreSpec, observations: Recorded, actions: Recorded, lengths: np.ndarray):
-        self._spec = spec
+    def __init__(self, spec: ModelSpec, observations: Recorded, actions: Recorded, lengths: np.ndarray):
+        self._spec, self._cutting, self._transfer = spec, spec.windows, spec.transfer
         self.observations, self.actions = observations, actions
         self.lengths = lengths
-        self.counts = spec.n_windows(lengths)
-        self.padded_lengths = lengths + (spec.n_action_steps - 1) * (lengths > 0) * spec.padding
+        cutting = spec.windows
+        self.counts = cutting.n_windows(lengths)
+        self.padded_lengths = lengths + (cutting.n_action_steps - 1) * (lengths > 0) * cutting.padding
         self._begins = np.cumsum(lengths) - lengths
         self._row_ends, self._padded_ends = np.cumsum(self.counts), np.cumsum(self.padded_lengths)
-        self._is_vector = np.zeros(spec.action_layout.width, bool)
-        for entry, columns in spec.action_layout.slices():
+        self._is_vector = np.zeros(cutting.action_layout.width, bool)
+        for entry, columns in cutting.action_layout.slices():
             self._is_vector[columns] = entry.kind == "vector"
 
     def __len__(self) -> int:
         return int(self._row_ends[-1])
 
     @classmethod
-    def of(cls, spec: StoreSpec, episodes: Sequence[Episode]) -> Windows:
+    def of(cls, spec: ModelSpec, episodes: Sequence[Episode]) -> Windows:
         """Those of some episodes, whose steps are copied into one piece."""
         lengths = np.array([len(episode) for episode in episodes])
         observations = Recorded([np.concatenate([episode.observations for episode in episodes])])
@@ -129,7 +130,7 @@ class Windows:
             locate(self._row_ends, rows, episodes)
         else:
             episodes = np.searchsorted(self._row_ends, rows, side="right")
-        return Located(episodes, rows - (self._row_ends - self.counts)[episodes] + self._spec.first_step)
+        return Located(episodes, rows - (self._row_ends - self.counts)[episodes] + self._cutting.first_step)
 
     def episodes(self, rows: np.ndarray) -> np.ndarray:
         """The episode of each row."""
@@ -146,34 +147,34 @@ class Windows:
 
     def observed(self, at: Located) -> np.ndarray:
         """(m, N_o, D_o), the observations of windows."""
-        back = np.arange(self._spec.n_obs_steps - 1, -1, -1)
+        back = np.arange(self._cutting.n_obs_steps - 1, -1, -1)
         steps = np.maximum(at.steps[:, None] - back, 0)
         return self.observations[self._begins[at.episodes][:, None] + steps]
 
     def lifted(self, rows: np.ndarray) -> np.ndarray:
         """Features before they are scaled. (m,) -> (m, D_z)."""
-        return self._spec.feature_map.lift(self.observed(self.locate(rows)))
+        return self._spec.kernel.feature_map.lift(self.observed(self.locate(rows)))
 
     def poses(self, rows: np.ndarray) -> np.ndarray:
         """Of the last observation of each row. (m,) -> (m, bodies, width)."""
         at = self.locate(rows)
-        return self._spec.body_poses(self.observations[self._begins[at.episodes] + at.steps])
+        return self._transfer.body_poses(self.observations[self._begins[at.episodes] + at.steps])
 
     def chunks(self, at: Located) -> np.ndarray:
         """The encoded actions of windows, padded beyond an episode's end as `cut` does. -> (m, N_a, D)."""
-        spec, lengths, begins = self._spec, self.lengths[at.episodes], self._begins[at.episodes]
+        cutting, lengths, begins = self._cutting, self.lengths[at.episodes], self._begins[at.episodes]
         if kernels.enabled():
             from closedform.kernels.gather import gather_actions
 
-            actions = np.empty((len(at.steps), spec.n_action_steps, spec.action_layout.width))
+            actions = np.empty((len(at.steps), cutting.n_action_steps, cutting.action_layout.width))
             parts = self.actions.parts
             gather_actions(parts[0], parts[-1], begins, lengths, at.steps, self._is_vector, actions)
         else:
-            steps = at.steps[:, None] + np.arange(spec.n_action_steps)
+            steps = at.steps[:, None] + np.arange(cutting.n_action_steps)
             beyond = steps >= lengths[:, None]
             actions = self.actions[begins[:, None] + np.minimum(steps, lengths[:, None] - 1)]
             actions[beyond[..., None] & self._is_vector] = 0
-        return spec.encoding.encode(actions)
+        return self._transfer.encoding.encode(actions)
 
     def encoded_actions(self, at: np.ndarray) -> np.ndarray:
         """Encoded actions of episodes that are padded at their ends. (...) -> (..., D)."""
@@ -182,4 +183,4 @@ class Windows:
         last = self.lengths[episodes] - 1
         actions = self.actions[self._begins[episodes] + np.minimum(steps, last)]
         actions[(steps > last)[..., None] & self._is_vector] = 0
-        return self._spec.encoding.encode(actions)
+        return self._transfer.encoding.encode(actions)

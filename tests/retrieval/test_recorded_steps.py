@@ -22,9 +22,9 @@ from closedform import (
 from closedform.analysis.explain import explain
 from closedform.analysis.familiarity import measure_familiarity
 from closedform.policies.saving import verify
-from closedform.retrieval import large_store
-from closedform.retrieval.large_store import LargeStore
-from closedform.retrieval.store import Store
+from closedform.retrieval import build
+from closedform.retrieval.in_memory import InMemory
+from closedform.retrieval.recorded_steps import RecordedSteps
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
 from tests.retrieval.test_hand import demos_of
@@ -32,28 +32,29 @@ from tests.retrieval.test_hand import demos_of
 pytest.importorskip("faiss", reason="faiss is not installed: pip install 'closedform[ann]'")
 
 
-def both_stores(demos, **parameters):
-    small, large = (ClosedFormPolicy(demos, index=index, **parameters).store for index in ("exact", "faiss"))
-    assert isinstance(small, Store) and isinstance(large, LargeStore)
+def both_models(demos, **parameters):
+    small, large = (ClosedFormPolicy(demos, index=index, **parameters).model for index in ("exact", "faiss"))
+    assert isinstance(small.storage, InMemory) and isinstance(large.storage, RecordedSteps)
     return small, large
 
 
 def assert_same_rows(small, large, rows):
     for name in ("starts", "row_episodes", "row_steps", "poses", "held"):
-        np.testing.assert_array_equal(getattr(large, name)[rows], getattr(small, name)[rows], err_msg=name)
+        wanted = getattr(small.store, name)[rows]
+        np.testing.assert_array_equal(getattr(large.store, name)[rows], wanted, err_msg=name)
     np.testing.assert_allclose(large.index.rows()[rows], small.index.rows()[rows], rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(large.scaling.offset, small.scaling.offset)
-    np.testing.assert_allclose(large.scaling.scale, small.scaling.scale)
+    np.testing.assert_allclose(large.transfer.scaling.offset, small.transfer.scaling.offset)
+    np.testing.assert_allclose(large.transfer.scaling.scale, small.transfer.scaling.scale)
     np.testing.assert_allclose(large.transfer.turns, small.transfer.turns, atol=1e-12)
-    for mine, other in zip(large.goal, small.goal, strict=True):
+    for mine, other in zip(large.kernel.terms[0].record(), small.kernel.terms[0].record(), strict=True):
         np.testing.assert_allclose(mine, other)
-    choice = small.as_recorded
-    np.testing.assert_allclose(large.chunks(rows, choice), small.chunks(rows, choice), atol=1e-12)
-    near, all_rows = large.some_rows(rows), small.all_rows
+    wanted = small.transfer.chunks(small.store, rows, small.transfer.world)
+    np.testing.assert_allclose(large.transfer.chunks(large.store, rows, large.transfer.world), wanted, atol=1e-12)
+    near, all_rows = large.some_rows(rows), small.rows_record
     np.testing.assert_allclose(near.columns, all_rows.columns[:, rows], atol=1e-12)
     for i, row in enumerate(rows):
         mine, other = near.starts[i], all_rows.starts[row]
-        n = small.spec.n_action_steps
+        n = small.spec.windows.n_action_steps
         np.testing.assert_allclose(near.actions[mine : mine + n], all_rows.actions[other : other + n])
 
 
@@ -72,7 +73,7 @@ def test_every_row_is_what_a_small_store_has(seed, lengths, n_obs_steps, n_actio
     dtype = np.float32 if single else np.float64
     episodes = [(rng.normal(size=(n, 3)).astype(dtype), rng.normal(size=(n, 4)).astype(dtype)) for n in [40, *lengths]]
     demos = Demos(episodes, Layout.of(("hand", "position", 2), (None, "other", 1)), layout)
-    small, large = both_stores(demos, n_obs_steps=n_obs_steps, n_action_steps=n_action_steps, padding=padding)
+    small, large = both_models(demos, n_obs_steps=n_obs_steps, n_action_steps=n_action_steps, padding=padding)
     assert len(small) == len(large)
     assert_same_rows(small, large, np.arange(len(small)))
 
@@ -91,16 +92,18 @@ def demos_with(kind):
 @pytest.mark.parametrize("kind", ["planar", "spatial", "held"])
 def test_bodies_and_hands_are_the_same(both_ways, kind):
     demos = demos_with(kind)
-    small, large = both_stores(demos, n_action_steps=4)
+    small, large = both_models(demos, n_action_steps=4)
     assert_same_rows(small, large, np.arange(len(small)))
-    assert kind != "held" or (np.asarray(large.held[:]) >= 0).any()
+    assert kind != "held" or (np.asarray(large.store.held[:]) >= 0).any()
 
 
 @pytest.mark.parametrize("preset", ["paper", "default"])
 def test_plans_equal_exact_ones_where_everything_is_found(both_ways, preset):
     demos = planar_demos(np.random.default_rng(1), n_episodes=10)
     exact, large = (ClosedFormPolicy(demos, preset, index=index, n_neighbors=100) for index in ("exact", "faiss"))
-    large._store = replace(large.store, index=finding_everything(large.store.index))
+    storage = large.model.storage
+    assert isinstance(storage, RecordedSteps)
+    large._model = replace(large.model, storage=replace(storage, index=finding_everything(storage.index)))
     for observation in np.concatenate([episode.observations[::9] for episode in demos]) + 0.01:
         plan, other = exact.plan(observation, seed=0), large.plan(observation, seed=0)
         np.testing.assert_allclose(plan.actions, other.actions, atol=1e-9)
@@ -131,17 +134,17 @@ def test_the_recall_asked_for_is_reached_on_queries_of_other_episodes():
     for target in (0.8, 0.99):
         policy = ClosedFormPolicy(demos[:50], index="faiss", recall=target, n_neighbors=200)
         recall = policy.index_recall
-        assert recall is not None and isinstance(policy.store, LargeStore)
+        assert recall is not None and isinstance(policy.model.storage, RecordedSteps)
         assert recall.target == target and recall.weighty >= target and 0.8 <= recall.all <= 1
         n_probes.append(recall.n_probes)
         assert recall.n_probes <= recall.n_lists
         exact = ClosedFormPolicy(demos[:50], index="exact", n_neighbors=200)
         shares = []
         for observation in np.concatenate([episode.observations[::20] for episode in demos[50:]]):
-            query = policy.store.features_of(observation[None, None])[0]
-            wanted = exact.store.index.query(query, 200)
-            wanted = wanted[policy.store.weigh(query, wanted) > 1e-3]
-            shares.append(np.isin(wanted, policy.store.index.query(query, 200)).mean())
+            query = policy.model.kernel.features(observation[None, None])[0]
+            wanted = exact.model.index.query(query, 200)
+            wanted = wanted[policy.model.kernel.weights(query, policy.model.features_at(wanted)) > 1e-3]
+            shares.append(np.isin(wanted, policy.model.index.query(query, 200)).mean())
         assert np.mean(shares) >= target - 0.1
     assert 1 <= n_probes[0] < n_probes[1]
 
@@ -152,10 +155,10 @@ def test_saved_and_opened_it_plans_the_same_bits_and_reads_no_steps(tmp_path):
     added = policy.add(demos[0])
     policy.save(tmp_path / "saved")
     opened = load_policy(tmp_path / "saved")
-    assert isinstance(opened, ClosedFormPolicy) and isinstance(opened.store, LargeStore)
+    assert isinstance(opened, ClosedFormPolicy) and isinstance(opened.model.storage, RecordedSteps)
     assert opened.episode_ids == [*range(8), added]
     assert opened.index_recall == policy.index_recall
-    for array in (opened.episodes[2].observations, opened.store.windows.actions.parts[0]):
+    for array in (opened.episodes[2].observations, opened.model.storage.windows.actions.parts[0]):
         assert not array.flags.writeable and any(isinstance(base, np.memmap) for base in bases(array))
     again = pickle.loads(pickle.dumps(opened))
     for observation in demos[3].observations[::7]:
@@ -184,7 +187,7 @@ def test_a_policy_of_either_kind_survives_pickling():
 
 def test_an_episode_left_out_is_not_found_and_everything_else_is():
     demos = random_demos(np.random.default_rng(5), 6, 40, 3, 2)
-    small, large = both_stores(demos, n_action_steps=4)
+    small, large = both_models(demos, n_action_steps=4)
     rest = large.leave_out(2)
     rows = rest.index.query(large.index.rows()[np.array([85])][0], len(large))
     assert not np.isin(np.arange(80, 120), rows).any()
@@ -230,8 +233,8 @@ def test_a_query_finds_k_rows_also_where_lists_are_empty(both_ways):
         policy = policy_class(demos, index="faiss", n_action_steps=4, n_neighbors=500)
         for observation in (np.full(3, 0.5), np.full(3, 10.0), places[0]):
             assert np.isfinite(policy.plan(observation, seed=0).actions).all()
-            query = policy.store.features_of(observation[None, None])[0]
-            assert len(policy.store.index.query(query, 500)) == 500
+            query = policy.model.kernel.features(observation[None, None])[0]
+            assert len(policy.model.index.query(query, 500)) == 500
     with pytest.raises(ClosedFormError, match="cannot be compared with the demonstrations"):
         policy.plan(np.full(3, 1e30))
 
@@ -310,10 +313,10 @@ def test_changed_numbers_are_found_by_verifying(tmp_path):
 def test_the_faster_search_is_chosen_by_size(monkeypatch):
     demos = random_demos(np.random.default_rng(9), 4, 40, 3, 2)
     assert ClosedFormPolicy(demos, n_action_steps=4).index_recall is None
-    monkeypatch.setattr(large_store, "EXACT_UP_TO", 100)
+    monkeypatch.setattr(build, "EXACT_UP_TO", 100)
     assert ClosedFormPolicy(demos, n_action_steps=4).index_recall is not None
     assert ClosedFormPolicy(demos, n_action_steps=4, index="exact").index_recall is None
-    monkeypatch.setattr(large_store.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
     with pytest.warns(ClosedFormWarning, match="faiss is faster"):
         assert ClosedFormPolicy(demos, n_action_steps=4).index_recall is None
 
@@ -328,10 +331,9 @@ def test_memory_is_at_most_1_3_times_the_demonstrations(tmp_path):
     policy.save(tmp_path / "saved")
     stored = sum(path.stat().st_size for path in (tmp_path / "saved").iterdir())
     assert stored <= 1.3 * raw
-    store = policy.store
-    assert isinstance(store, LargeStore)
-    held = sum(
-        part.nbytes for recorded in (store.windows.observations, store.windows.actions) for part in recorded.parts
-    )
+    storage = policy.model.storage
+    assert isinstance(storage, RecordedSteps)
+    recorded = storage.windows.observations, storage.windows.actions
+    held = sum(part.nbytes for each in recorded for part in each.parts)
     assert held == raw  # and episodes are views of it
-    assert np.shares_memory(store.episodes[3].observations, store.windows.observations.parts[0])
+    assert np.shares_memory(policy.episodes[3].observations, storage.windows.observations.parts[0])

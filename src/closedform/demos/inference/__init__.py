@@ -1,0 +1,1 @@
+"""What the numbers of demonstrations are, found in the numbers themselves."""

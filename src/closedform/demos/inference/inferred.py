@@ -1,0 +1,172 @@
+"""InferredLayouts: the layouts that were found in demonstrations, with the evidence for each part of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from closedform.demos.demos import Demos
+from closedform.demos.layout import Layout
+
+Side = Literal["observation", "action"]
+How = Literal["target", "displacement", "velocity"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that was found in the numbers, or could not be told from them.
+
+    Attributes:
+        side: whose columns are meant, an observation's or an action's.
+        columns: which numbers, counted from 0.
+        kind: a kind of layout entries, or `constant`, `copy`, `target`, `displacement`, `velocity`.
+        confidence: 0 to 1; below 0.5 it was not used.
+        evidence: what was seen, one line.
+        overrule: what to write where it is wrong or where more is known, one line.
+        body: the body it belongs to, if any.
+    """
+
+    side: Side
+    columns: tuple[int, ...]
+    kind: str
+    confidence: float
+    evidence: str
+    overrule: str
+    body: str | None = None
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A number of the observation that only repeats what was known a step ago.
+
+    Attributes:
+        column: of the observation, at step t.
+        source: the column that it equals at step t - 1, maybe with a constant added.
+        of: whether that is a column of the observation or of the action.
+    """
+
+    column: int
+    source: int
+    of: Side = "observation"
+
+
+@dataclass(frozen=True)
+class Command:
+    """Numbers of an action that command numbers of the observation, one for one.
+
+    Attributes:
+        how: `target`: the action is where they are to be; `displacement`: by how much they are to change in a step;
+            `velocity`: a displacement that is carried out exactly and is all that ever changes.
+        action_columns, observation_columns: which numbers, of equal count.
+        body: the commanded body; None for numbers that are not a body's position, such as joints.
+        scale: of a displacement, by how much an observed number changes for each unit of the action; 1 for targets.
+        lag: steps by which the observed numbers follow. A body under constant displacements a is `scale * lag * a`
+            behind the path that they add up to.
+        r2: the share of the motion that this explains.
+        confidence: 0 to 1.
+    """
+
+    how: How
+    action_columns: tuple[int, ...]
+    observation_columns: tuple[int, ...]
+    body: str | None
+    scale: float
+    lag: float
+    r2: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class InferredLayouts:
+    """What was found.
+
+    Attributes:
+        observation_layout, action_layout: what the numbers are; `other` wherever the evidence is not good.
+        findings: one for each thing found, and for what could not be told.
+        constants: columns of the observation that never change in all of the data.
+        action_constants: the same of the action.
+        copies: columns of the observation that repeat the last step.
+        commands: which observed numbers the actions command, and how.
+    """
+
+    observation_layout: Layout
+    action_layout: Layout
+    findings: tuple[Finding, ...] = ()
+    constants: tuple[int, ...] = ()
+    action_constants: tuple[int, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    commands: tuple[Command, ...] = ()
+
+    @property
+    def targets(self) -> tuple[Command, ...]:
+        """Commands whose actions are where the commanded numbers are to be."""
+        return tuple(command for command in self.commands if command.how == "target")
+
+    @property
+    def displacements(self) -> tuple[Command, ...]:
+        """Commands whose actions are by how much the commanded numbers are to change, velocities included."""
+        return tuple(command for command in self.commands if command.how != "target")
+
+    @property
+    def velocities(self) -> tuple[Command, ...]:
+        """Commands whose actions are the velocity of the state itself."""
+        return tuple(command for command in self.commands if command.how == "velocity")
+
+    def relabel(self, demos: Demos) -> Demos:
+        """The same demonstrations with the layouts that were found."""
+        return Demos(
+            demos.episodes,
+            self.observation_layout,
+            self.action_layout,
+            demos.rate,
+            demos.tasks,
+            demos.skipped,
+            demos.recorded_in,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain lists and dictionaries."""
+        return {
+            "observation_layout": self.observation_layout.to_json(),
+            "action_layout": self.action_layout.to_json(),
+            "findings": [asdict(finding) for finding in self.findings],
+            "constants": list(self.constants),
+            "action_constants": list(self.action_constants),
+            "copies": [asdict(copy) for copy in self.copies],
+            "commands": [asdict(command) for command in self.commands],
+        }
+
+
+def span(columns: Sequence[int]) -> str:
+    """Columns in words: `4`, `4..6`, or `4, 7, 9..11`."""
+    runs: list[list[int]] = []
+    for column in columns:
+        if runs and column == runs[-1][1] + 1:
+            runs[-1][1] = column
+        else:
+            runs.append([column, column])
+    return ", ".join(str(first) if first == last else f"{first}..{last}" for first, last in runs)
+
+
+def layout_text(layout: Layout) -> str:
+    """A layout as `Layout.parse` reads it."""
+    entries = (f"{entry.body or '-'} {entry.kind} {entry.size}" for entry in layout.entries)
+    return ", ".join(entries)
+
+
+def describe(inferred: InferredLayouts) -> list[str]:
+    """Printable lines: both layouts as `Layout.parse` reads them, then each finding with how to overrule it."""
+    lines = [
+        f"observation layout found: {layout_text(inferred.observation_layout)}",
+        f"action layout found: {layout_text(inferred.action_layout)}",
+    ]
+    for finding in inferred.findings:
+        noun = "number" if len(finding.columns) == 1 else "numbers"
+        body = f"{finding.body} " if finding.body else ""
+        used = f"{finding.confidence:.0%}" if finding.confidence >= 0.5 else f"not used, {finding.confidence:.0%}"
+        lines.append(
+            f"  {finding.side} {noun} {span(finding.columns)}: {body}{finding.kind} ({used}): {finding.evidence}; "
+            f"{finding.overrule}"
+        )
+    return lines

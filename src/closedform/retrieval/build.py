@@ -1,0 +1,34 @@
+"""Building a model: in memory, or indexed where there are many demonstrations."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from closedform.demos.episode import Episode
+from closedform.errors import ClosedFormWarning
+from closedform.retrieval.in_memory import InMemory
+from closedform.retrieval.model import Model
+from closedform.retrieval.recorded_steps import Progress, RecordedSteps
+from closedform.retrieval.spec import ModelSpec
+
+EXACT_UP_TO = 120_000  # windows that are searched exactly by default: the crossover in docs/results/bench/cpu.md
+
+
+def build_model(
+    spec: ModelSpec, episodes: Sequence[Episode], episode_ids: np.ndarray, progress: Progress | None = None
+) -> Model:
+    """The model of some episodes, with the storage that the index asked for calls for."""
+    n_windows = int(spec.windows.n_windows(np.array([len(episode) for episode in episodes])).sum())
+    large = spec.search.index == "faiss"
+    if spec.search.index == "auto" and n_windows > EXACT_UP_TO:
+        large = importlib.util.find_spec("faiss") is not None
+        if not large:
+            message = f"{n_windows} windows are searched one by one; faiss is faster: pip install 'closedform[ann]'"
+            warnings.warn(message, ClosedFormWarning, stacklevel=2)
+    if large:
+        return RecordedSteps.build(spec, episodes, episode_ids, progress)
+    return InMemory.build(spec, episodes, episode_ids)

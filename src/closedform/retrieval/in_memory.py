@@ -1,0 +1,127 @@
+"""InMemory: a model whose rows are arrays in memory, searched exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.episode import Episode
+from closedform.kernels.records import Rows as RowsRecord
+from closedform.retrieval.feature_map import scaled
+from closedform.retrieval.index import ExactIndex
+from closedform.retrieval.model import Model
+from closedform.retrieval.observation_kernel import ObservationKernel
+from closedform.retrieval.pace import breathe
+from closedform.retrieval.relevance import entry_weights, n_judging
+from closedform.retrieval.rows import rows_of
+from closedform.retrieval.spec import ModelSpec
+from closedform.retrieval.store import Store
+from closedform.retrieval.transfer import Transfer
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Rows are arrays in memory, and every query is compared with each of them.
+
+    Attributes:
+        index: of their features.
+    """
+
+    index: ExactIndex
+
+    @classmethod
+    def build(cls, spec: ModelSpec, episodes: Sequence[Episode], episode_ids: np.ndarray) -> Model:
+        """Cuts, scales and indexes the episodes."""
+        rows = rows_of(spec, episodes)
+        store = Store.of(spec.windows, episodes, episode_ids, rows)
+        breathe()
+        kernel = ObservationKernel.scaled_for(spec.kernel, store.feature_statistics)
+        breathe()
+        with np.errstate(over="ignore", invalid="ignore"):
+            features = scaled(rows.lifted, kernel.offset, kernel.scale, "window")
+        breathe()
+        return cls._weighed(spec, store, ExactIndex(features), kernel)
+
+    def add(self, model: Model, episode: Episode, episode_id: int) -> Model:
+        """The model with one more episode; only the episode is indexed unless it changes the scale of features."""
+        rows = rows_of(model.spec, [episode])
+        store = model.store.append(episode, episode_id, rows)
+        breathe()
+        kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics)
+        if not kernel.has_scale_of(model.kernel):
+            return self.build(model.spec, store.episodes, store.episode_ids)
+        features = scaled(rows.lifted, model.kernel.offset, model.kernel.scale, "window")
+        index = self.index.add(features)
+        breathe()
+        if n_judging(len(store.episodes)) == n_judging(len(model.store.episodes)):
+            return self._fitted(model.spec, store, index, model.kernel)
+        return self._weighed(model.spec, store, index, model.kernel)
+
+    def remove(self, model: Model, episode_id: int) -> Model:
+        """The model without an episode, exactly as if it had never been added."""
+        keep = model.store.kept_without(episode_id)
+        judging = n_judging(int(keep.sum()))
+        same = judging == n_judging(len(keep)) and keep[:judging].all()
+        return self._kept(model, keep, weigh=not same)
+
+    def leave_out(self, model: Model, index: int) -> Model:
+        """What predicts an episode, by its place in the store, from the others; relevance is that of all."""
+        return self._kept(model, model.store.kept_without(int(model.store.episode_ids[index])), weigh=False)
+
+    def _kept(self, model: Model, keep: np.ndarray, *, weigh: bool) -> Model:
+        store = model.store.keep(keep)
+        kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics)
+        if not kernel.has_scale_of(model.kernel):
+            return self.build(model.spec, store.episodes, store.episode_ids)
+        breathe()
+        index = self.index.remove(np.repeat(keep, model.store.counts))
+        make = self._weighed if weigh else self._fitted
+        return make(model.spec, store, index, model.kernel)
+
+    @classmethod
+    def _weighed(cls, spec: ModelSpec, store: Store, index: ExactIndex, kernel: ObservationKernel) -> Model:
+        """With the relevances that the episodes call for."""
+        if not spec.kernel.relevance:
+            return cls._fitted(spec, store, index, kernel)
+        judges = store.first(n_judging(len(store.episodes)))
+        breathe()
+        relevance = entry_weights(spec, judges, index.rows()[: len(judges)] / kernel.relevance)
+        if not np.array_equal(relevance, kernel.relevance):
+            breathe()
+            index = ExactIndex(index.rows() * (relevance / kernel.relevance))  # powers of two, which lose nothing
+            kernel = kernel.weighed(relevance)
+        return cls._fitted(spec, store, index, kernel)
+
+    @classmethod
+    def _fitted(cls, spec: ModelSpec, store: Store, index: ExactIndex, kernel: ObservationKernel) -> Model:
+        breathe()
+        transfer = Transfer.of(spec.transfer, store)
+        breathe()
+        return Model(spec, store, kernel.fitted(store, index.rows), transfer, cls(index))
+
+    def rows_record(self, model: Model) -> RowsRecord:
+        """What the compiled planner reads, of all rows."""
+        store = model.store
+        arrays = store.actions, store.starts, store.row_episodes, store.poses, store.held
+        return RowsRecord(self.index.columns, len(store), *arrays)
+
+    def some_rows(self, model: Model, rows: np.ndarray) -> RowsRecord:
+        """What the compiled planner reads, of some rows."""
+        everything = self.rows_record(model)
+        return everything._replace(
+            columns=np.ascontiguousarray(everything.columns[:, rows]),
+            n_rows=len(rows),
+            **{name: getattr(everything, name)[rows] for name in ("starts", "episodes", "poses", "held")},
+        )
+
+    def write(self, model: Model, folder: Path, identity: str) -> dict[str, Any] | None:
+        """Nothing: it is built of its demonstrations again."""
+        return None
+
+    def reopening(self, model: Model) -> tuple[Any, ...] | None:
+        """It is copied."""
+        return None

@@ -1,0 +1,154 @@
+"""Model: everything that a plan reads, as one immutable value."""
+
+from __future__ import annotations
+
+import copyreg
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from closedform import kernels
+from closedform.demos.episode import Episode
+from closedform.kernels.records import Rows
+from closedform.retrieval.faiss_index import FaissIndex, Recall
+from closedform.retrieval.index import ExactIndex
+from closedform.retrieval.neighborhood import Neighborhood
+from closedform.retrieval.observation_kernel import ObservationKernel
+from closedform.retrieval.pace import breathe
+from closedform.retrieval.spec import ModelSpec
+from closedform.retrieval.store import Store
+from closedform.retrieval.transfer import Transfer
+
+
+class Storage(Protocol):
+    """Where the rows of a model are kept and how they are searched, also as episodes come and go."""
+
+    @property
+    def index(self) -> ExactIndex | FaissIndex:
+        """The nearest-neighbor index of the rows' features."""
+        ...
+
+    def add(self, model: Model, episode: Episode, episode_id: int) -> Model:
+        """The model with one more episode."""
+        ...
+
+    def remove(self, model: Model, episode_id: int) -> Model:
+        """The model without an episode, as if it had never been there."""
+        ...
+
+    def leave_out(self, model: Model, index: int) -> Model:
+        """What predicts an episode, by its place in the store, from the others; relevance is that of all."""
+        ...
+
+    def rows_record(self, model: Model) -> Rows | None:
+        """What the compiled planner reads where it searches all rows itself; None where the index is asked first."""
+        ...
+
+    def some_rows(self, model: Model, rows: np.ndarray) -> Rows:
+        """What the compiled planner reads of some rows."""
+        ...
+
+    def write(self, model: Model, folder: Path, identity: str) -> dict[str, Any] | None:
+        """Writes what else is needed to open the model again beside its demonstrations; None if that is nothing."""
+        ...
+
+    def reopening(self, model: Model) -> tuple[Any, ...] | None:
+        """How another process makes the model of the same files, as `__reduce__` says it; None if it cannot."""
+        ...
+
+
+@dataclass(frozen=True)
+class Model:
+    """Everything that a plan reads, as one immutable value.
+
+    Attributes:
+        spec: what it was built with.
+        store: the demonstrated windows, one row each.
+        kernel: who counts.
+        transfer: what a demonstration says here.
+        storage: where the rows are kept, and their index.
+    """
+
+    spec: ModelSpec
+    store: Store
+    kernel: ObservationKernel
+    transfer: Transfer
+    storage: Storage
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    @property
+    def index(self) -> ExactIndex | FaissIndex:
+        """The nearest-neighbor index of the rows' features."""
+        return self.storage.index
+
+    @property
+    def recall(self) -> Recall | None:
+        """How much of what exact search finds is found; None where the search is exact."""
+        return self.index.recall
+
+    def features_at(self, rows: np.ndarray) -> np.ndarray:
+        """Of some rows. (m,) -> (m, D_z)."""
+        return self.index.rows()[rows]
+
+    def nearest(self, query: np.ndarray, k: int) -> np.ndarray:
+        """The k nearest rows (Euclidean) of a query (D_z,), ascending."""
+        return self.index.query(query, k)
+
+    def neighborhood(self, query: np.ndarray, k: int) -> Neighborhood:
+        """The k nearest rows (Euclidean) of a query (D_z,), measured in the metric, and how to transfer them."""
+        index = self.index
+        if kernels.enabled() and isinstance(index, ExactIndex):
+            from closedform.kernels.search import retrieve
+
+            rows, squared = retrieve(index.columns, len(self), query, k, self.kernel.record)
+        else:
+            rows = self.nearest(query, k)
+            squared = self.kernel.squared_distances(query, self.features_at(rows))
+        return Neighborhood(query, rows, squared, self.transfer.choose(self.store, rows, squared))
+
+    def normalized_chunks(self, rows: np.ndarray, choice: np.ndarray) -> np.ndarray:
+        """The chunks of some rows as they are transferred and diffusion sees them. (m,), (hands, 2) -> (m, N_a * D)."""
+        return self.transfer.normalized_chunks(self.store, rows, choice)
+
+    @cached_property
+    def rows_record(self) -> Rows | None:
+        """What the compiled planner reads where it searches all rows itself; None where the index is asked first."""
+        return self.storage.rows_record(self)
+
+    def some_rows(self, rows: np.ndarray) -> Rows:
+        """What the compiled planner reads, of some rows."""
+        return self.storage.some_rows(self, rows)
+
+    def prepare(self) -> None:
+        """Computes what is computed once, so that no plan has to wait for it."""
+        kept = (
+            (self.kernel, ("record", "hooked", "unhooked")),
+            (self.transfer, ("record", "world")),
+            (self, ("rows_record",)),
+        )
+        for part, names in kept:
+            for name in names:
+                breathe()
+                getattr(part, name)
+
+    def add(self, episode: Episode, episode_id: int) -> Model:
+        """The model with one more episode."""
+        return self.storage.add(self, episode, episode_id)
+
+    def remove(self, episode_id: int) -> Model:
+        """The model without an episode, as if it had never been there."""
+        return self.storage.remove(self, episode_id)
+
+    def leave_out(self, index: int) -> Model:
+        """What predicts an episode, by its place in the store, from the others."""
+        return self.storage.leave_out(self, index)
+
+    def __reduce__(self) -> Any:
+        """Another process opens the same files, if there are any and nothing was added."""
+        reopening = self.storage.reopening(self)
+        return (copyreg.__newobj__, (Model,), dict(self.__dict__)) if reopening is None else reopening  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,276 @@
+"""RecordedSteps: a model of more demonstrations than one would want to copy, in memory or mapped from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from closedform.demos.chunks import too_short
+from closedform.demos.episode import Episode
+from closedform.files import crc32
+from closedform.kernels.records import Rows
+from closedform.retrieval.faiss_index import FaissIndex
+from closedform.retrieval.model import Model
+from closedform.retrieval.observation_kernel import ObservationKernel
+from closedform.retrieval.relevance import entry_weights, n_judging
+from closedform.retrieval.rows import rows_of
+from closedform.retrieval.saved_index import SCALING, SavedIndex
+from closedform.retrieval.spec import ModelSpec
+from closedform.retrieval.store import Store
+from closedform.retrieval.summary import Summary
+from closedform.retrieval.transfer import Transfer
+from closedform.retrieval.windows import Computed, Recorded, Windows
+from closedform.snapshot import Snapshot
+
+_EPISODES_AT_ONCE = 1000  # whose windows are looked at together
+_N_JUDGES = 500  # episodes that say which entries of an observation matter
+_N_GLOBAL = 100_000  # windows that tell the covariance of all
+
+Progress = Callable[[str, float], object]
+
+
+@dataclass(frozen=True)
+class RecordedSteps:
+    """Rows are computed from the recorded steps when they are asked for, and found by faiss.
+
+    Nothing is copied but the steps themselves, or nothing at all where they are mapped from a file. Scale and relevance
+    of features are those of the episodes that were indexed; episodes added later keep to them.
+
+    Attributes:
+        index: of the features.
+        windows: the recorded steps.
+        summary: of every episode.
+        opened: the folder that it was opened from, and the facts about it; None if it was built or changed.
+    """
+
+    index: FaissIndex
+    windows: Windows
+    summary: Summary
+    opened: tuple[Path, dict[str, Any]] | None = None
+
+    @classmethod
+    def build(
+        cls, spec: ModelSpec, episodes: Sequence[Episode], episode_ids: np.ndarray, progress: Progress | None = None
+    ) -> Model:
+        """Copies the episodes into one piece, looks through them once and indexes them."""
+        progress = progress or (lambda what, share: None)
+        windows = Windows.of(spec, episodes)
+        if not len(windows):
+            sizes = spec.windows.n_obs_steps, spec.windows.n_action_steps
+            raise too_short([len(episode) for episode in episodes], *sizes)
+        views, ends, summary = windows.episode_views(), np.cumsum(windows.counts), None
+        for first in range(0, len(views), _EPISODES_AT_ONCE):
+            progress("reading", first / len(views))
+            some = views[first : first + _EPISODES_AT_ONCE]
+            rows = np.arange(ends[first] - windows.counts[first], ends[first + len(some) - 1])
+            lifted = windows.lifted(rows) if len(rows) else windows.lifted(np.zeros(1, np.int64))[:0]
+            part = Summary.of(spec, some, lifted)
+            summary = part if summary is None else summary.append(part)
+        assert summary is not None
+        kernel = ObservationKernel.scaled_for(spec.kernel, summary.feature_statistics)
+        store = _store(spec, windows, views, episode_ids, summary)
+        store.check_binary()
+        if spec.kernel.relevance:
+            progress("judging what matters", 0.0)
+            kernel = _weighed(spec, store, windows, kernel)
+        features = _features(windows, kernel)
+        kernel = kernel.fitted(store, lambda: _sample(features))
+        index = FaissIndex.build(
+            features,
+            spec.search.recall,
+            min(spec.search.n_neighbors, len(store)),
+            lambda query, rows: kernel.weights(query, features[rows]),
+            store.row_episodes,
+            int(windows.counts.max()),
+            progress,
+        )
+        return Model(spec, store, kernel, Transfer.of(spec.transfer, store), cls(index, windows, summary))
+
+    def add(self, model: Model, episode: Episode, episode_id: int) -> Model:
+        """The model with one more episode, whose rows are searched exactly; its numbers get the others' precision."""
+        spec = model.spec
+        kept = (self.windows.observations, episode.observations), (self.windows.actions, episode.actions)
+        episode = Episode(*(values.astype(recorded.parts[0].dtype) for recorded, values in kept))
+        windows = self.windows.add(episode)
+        rows = np.arange(len(model), len(windows))
+        if not len(rows):
+            raise too_short([len(episode)], spec.windows.n_obs_steps, spec.windows.n_action_steps)
+        summary = self.summary.append(Summary.of(spec, [episode], windows.lifted(rows)))
+        episode_ids = np.append(model.store.episode_ids, episode_id)
+        store = _store(spec, windows, (*model.store.episodes, episode), episode_ids, summary)
+        store.check_binary(newest_only=not _widened(model.store, store))
+        features = _features(windows, model.kernel)
+        kernel = model.kernel.fitted(store, lambda: _sample(features))
+        storage = RecordedSteps(self.index.add(features[rows], features), windows, summary)
+        return Model(spec, store, kernel, Transfer.of(spec.transfer, store), storage)
+
+    def remove(self, model: Model, episode_id: int) -> Model:
+        """The model without an episode; everything else is indexed and weighed again."""
+        keep = model.store.kept_without(episode_id)
+        episodes = [episode for episode, kept in zip(model.store.episodes, keep, strict=True) if kept]
+        return self.build(model.spec, episodes, model.store.episode_ids[keep])
+
+    def leave_out(self, model: Model, index: int) -> Model:
+        """What predicts an episode from the others: its rows stay, but no query finds them."""
+        counts = model.store.counts
+        end = int(counts[: index + 1].sum())
+        hiding = self.index.hiding(end - int(counts[index]), end)
+        return replace(model, storage=replace(self, index=hiding, opened=None))
+
+    def rows_record(self, model: Model) -> None:
+        """Faiss is asked first."""
+        return None
+
+    def some_rows(self, model: Model, rows: np.ndarray) -> Rows:
+        """What the compiled planner reads, of some rows."""
+        at = self.windows.locate(rows)
+        observed = self.windows.observed(at)
+        n_action_steps = model.spec.windows.n_action_steps
+        return Rows(
+            columns=np.ascontiguousarray(model.kernel.features(observed).T),
+            n_rows=len(rows),
+            actions=self.windows.chunks(at).reshape(len(rows) * n_action_steps, -1),
+            starts=np.arange(len(rows)) * n_action_steps,
+            episodes=at.episodes,
+            poses=model.spec.transfer.body_poses(observed[:, -1]),
+            held=model.store.held[rows].astype(np.int64),
+        )
+
+    def write(self, model: Model, folder: Path, identity: str) -> dict[str, Any]:
+        """Writes index and summary beside the demonstrations; returns what else is needed to open them again.
+
+        Args:
+            model: whose storage this is.
+            folder: where to.
+            identity: what tells these demonstrations from others.
+        """
+        kernel = model.kernel
+        save_file(
+            {
+                **self.summary.to_arrays(),
+                **dict(zip(SCALING, (kernel.offset, kernel.scale, kernel.relevance), strict=True)),
+                "identity": np.frombuffer(identity.encode(), np.uint8),
+            },
+            folder / "summary.safetensors",
+        )
+        seal = self.index.write(folder / "index.faiss")
+        return {
+            "identity": identity,
+            "n_indexed": self.index.n_indexed,
+            "recall": asdict(self.index.recall),
+            "seal": asdict(seal),
+            "summary_crc32": crc32([np.fromfile(folder / "summary.safetensors", np.uint8)]),
+            "episodes_crc32": crc32([self.windows.lengths, model.store.episode_ids]),
+        }
+
+    @classmethod
+    def open(cls, spec: ModelSpec, snapshot: Snapshot, facts: dict[str, Any]) -> Model:
+        """Opens what `write` wrote beside the recorded steps in policy.safetensors.
+
+        All that is small is compared with its checksum: the summary, the lengths and ids of episodes, and the head of
+        the index. The steps and the lists of the index are compared too where all files together are not larger than
+        `SavedIndex.WHOLE_UP_TO`; of larger ones nothing is read before a plan asks for it.
+
+        Args:
+            spec: what it was built with.
+            snapshot: of the folder that it was written to.
+            facts: what `write` returned.
+        """
+        saved = SavedIndex.parse(snapshot, facts)
+        whole, arrays = saved.is_small(snapshot), saved.read_arrays(snapshot)
+        steps = snapshot.arrays("policy.safetensors")
+        saved.check_steps(snapshot, steps, whole=whole)
+        lengths, episode_ids = np.array(steps["lengths"]), np.array(steps["episode_ids"])
+        windows = Windows(spec, Recorded([steps["observations"]]), Recorded([steps["actions"]]), lengths)
+        if not len(windows):
+            raise too_short(lengths.tolist(), spec.windows.n_obs_steps, spec.windows.n_action_steps)
+        width = windows.lifted(np.zeros(1, np.int64)).shape[1]
+        path = snapshot.folder / "summary.safetensors"
+        summary, scaling = saved.read_summary(arrays, path, spec, len(lengths), len(windows), width)
+        store = _store(spec, windows, windows.episode_views(), episode_ids, summary)
+        offset, scale, relevance = scaling
+        kernel = ObservationKernel(spec.kernel, offset, scale, relevance)
+        features = _features(windows, kernel)
+        kernel = kernel.fitted(store, lambda: _sample(features))
+        index = saved.read_index(snapshot, features, whole=whole)
+        storage = cls(index, windows, summary, opened=(snapshot.folder, facts))
+        return Model(spec, store, kernel, Transfer.of(spec.transfer, store), storage)
+
+    @classmethod
+    def reopen(cls, spec: ModelSpec, folder: Path, facts: dict[str, Any]) -> Model:
+        """Opens the same files in another process; if they were replaced meanwhile it says so."""
+        with Snapshot(folder, lambda name: name in SavedIndex.FILES) as snapshot:
+            return cls.open(spec, snapshot, facts)
+
+    def reopening(self, model: Model) -> tuple[Any, ...] | None:
+        """Another process opens the same files, if there are any and nothing was added."""
+        return None if self.opened is None else (RecordedSteps.reopen, (model.spec, *self.opened))
+
+
+def _store(
+    spec: ModelSpec, windows: Windows, episodes: tuple[Episode, ...], episode_ids: np.ndarray, summary: Summary
+) -> Store:
+    """Rows that are computed when they are asked for."""
+    n = len(windows)
+    none = np.broadcast_to(np.int8(-1), (n, len(spec.transfer.hands)))
+    return Store(
+        spec=spec.windows,
+        episodes=episodes,
+        episode_ids=np.asarray(episode_ids, np.int64),
+        counts=windows.counts,
+        lengths=windows.padded_lengths,
+        actions=Computed(windows.encoded_actions, int(windows.padded_lengths.sum())),
+        starts=Computed(windows.starts, n),
+        row_episodes=Computed(windows.episodes, n),
+        row_steps=Computed(windows.steps, n),
+        poses=Computed(windows.poses, n),
+        held=summary.held if len(summary.held) else none,
+        turn_sums=summary.turn_sums,
+        feature_statistics=summary.feature_statistics,
+        action_statistics=summary.action_statistics,
+        action_ranges=summary.action_range[None],
+        last_observations=summary.last_observations,
+    )
+
+
+def _weighed(spec: ModelSpec, store: Store, windows: Windows, kernel: ObservationKernel) -> ObservationKernel:
+    """The kernel with the relevances that the first episodes call for."""
+    n = min(n_judging(len(store.episodes)), _N_JUDGES)
+    if not store.counts[:n].sum():
+        return kernel
+    judges = Store.of(spec.windows, store.episodes[:n], store.episode_ids[:n], rows_of(spec, store.episodes[:n]))
+    return kernel.weighed(entry_weights(spec, judges, _features(windows, kernel)[: len(judges)]))
+
+
+def _features(windows: Windows, kernel: ObservationKernel) -> Computed:
+    """(n, D_z), of all rows."""
+    return Computed(_Features(windows, kernel.offset, kernel.scale), len(windows))
+
+
+def _sample(features: Computed) -> np.ndarray:
+    """Features that tell the covariance of all."""
+    return features[np.unique(np.linspace(0, len(features) - 1, _N_GLOBAL).astype(np.int64))]
+
+
+class _Features:
+    """Features of rows, scaled."""
+
+    def __init__(self, windows: Windows, offset: np.ndarray, scale: np.ndarray):
+        self._windows, self._offset, self._scale = windows, offset, scale
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        if not len(rows):
+            return np.empty((0, len(self._scale)))
+        return (self._windows.lifted(rows) - self._offset) * self._scale
+
+
+def _widened(old: Store, new: Store) -> bool:
+    """Whether a binary entry of actions takes values that it did not take before."""
+    before, after = np.array(old.action_range), np.array(new.action_range)
+    binary = [columns for entry, columns in new.spec.action_layout.slices() if entry.kind == "binary"]
+    return any(not np.array_equal(before[:, columns], after[:, columns]) for columns in binary)

@@ -1,0 +1,51 @@
+"""Term: what makes some demonstrations count as further away than their observations are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from closedform.kernels.records import Candidates
+
+if TYPE_CHECKING:
+    from closedform.retrieval.observation_kernel import ObservationKernel
+    from closedform.retrieval.store import Store
+
+Array = Any
+
+
+class Term(ABC):
+    """A number for each candidate, which is added to its squared distance in the metric.
+
+    A term is a frozen dataclass of numbers and arrays. It is written against the array API, so that the same lines run
+    on numpy arrays and, for many plans at once, on torch tensors. For speed, the compiled planners know some terms
+    themselves: `hook` is the field of `kernels.records.Terms` that such a term fills.
+
+        @dataclass(frozen=True)
+        class SameTask(Term):
+            task: int
+            weight: float
+            tasks: Any = None  # (E,)
+
+            def fit(self, store, kernel):
+                return replace(self, tasks=np.array([task_of(episode) for episode in store.episodes]))
+
+            def __call__(self, candidates):
+                return self.weight * (self.tasks[candidates.episodes] != self.task)
+
+        policy = ClosedFormPolicy(demos, terms=[SameTask(task=3, weight=4.0)])
+    """
+
+    hook: ClassVar[str | None] = None
+
+    def fit(self, store: Store, kernel: ObservationKernel) -> Term:
+        """The term with what it has to know of all demonstrations; called whenever these change."""
+        return self
+
+    @abstractmethod
+    def __call__(self, candidates: Candidates) -> Array:
+        """(..., k), in the units of the squared metric."""
+
+    def record(self) -> NamedTuple:
+        """What the compiled planners read, for a term with a hook."""
+        raise NotImplementedError
