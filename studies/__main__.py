@@ -35,13 +35,13 @@ class Make:
     device: str = "auto"
     """Device of networks: cpu, cuda, or auto (cuda if available)."""
     only: tuple[str, ...] = ()
-    """Of guidance, augmentation, robomimic and wide: the evaluations to run, by the names of their results files, to
-    spread a study over processes or machines; the study is written when it is run without this. Names of wide may be
-    patterns such as metaworld_*_25_default."""
+    """For guidance, augmentation, robomimic and wide: names of the evaluations to run, to distribute a study over
+    processes or machines; run it without this option to write tables and figures. For wide they may be patterns such
+    as metaworld_*_25_default."""
     demos: Path | None = None
-    """Of wide: folder of recorded demonstrations, by default one in the work folder; what is missing is recorded."""
+    """For wide: folder of recorded demonstrations, by default in the work folder; missing ones are recorded."""
     development: bool = False
-    """Of wide: run the tasks and starts that the default is developed on, and print what came out."""
+    """For wide: run only the development tasks and start states, and print the results."""
 
     def run(self) -> None:
         """Runs the missing evaluations and writes the study."""
@@ -50,7 +50,7 @@ class Make:
         if self.only and self.study not in IN_PARTS:
             raise ConfigError(f"only: expected the study {', '.join(IN_PARTS)}, found {self.study}")
         if (self.demos or self.development) and self.study != "wide":
-            raise ConfigError(f"demos and development: expected them with wide, found one with {self.study}")
+            raise ConfigError(f"demos and development: expected the study wide, found {self.study}")
         if not self.only:
             pyplot()  # better now than after a day
         module = import_module(f"studies.{self.study}")

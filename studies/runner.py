@@ -27,14 +27,14 @@ class Runner:
     Attributes:
         name: of the study, as in `python -m studies NAME`.
         output: folder for tables and figures.
-        work: folder for results files; those that are there are not run again.
-        workers: processes.
-        device: where networks run.
-        only: keys of the evaluations to run, and nothing to write; all where none are named.
-        demos: folder of recorded demonstrations, for a study that records some; by default one in the work folder.
-        development: whether to run what a method is developed on, and nothing to write.
-        commits: of the code that made the results that were used.
-        machines: that they were made on.
+        work: folder for results files; existing ones are not run again.
+        workers: the number of processes.
+        device: the device that networks run on.
+        only: keys of the evaluations to run, without writing the study; empty for all.
+        demos: folder of recorded demonstrations, for studies that record some; by default in the work folder.
+        development: whether to run only the development tasks, without writing the study.
+        commits: of the code that produced the results used.
+        machines: that produced them.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Runner:
         return results
 
     def note_origin(self, results: EvaluationResult) -> None:
-        """Remembers what made results that are used."""
+        """Records the origin of results that are used."""
         self.commits.add(str(results.origin.commit))
         self.machines.add(", ".join(str(value) for value in results.origin.machine.values()))
 

@@ -149,7 +149,7 @@ def test_without_git_nothing_is_lost(saved, tmp_path, monkeypatch):
 def test_a_policy_that_changed_under_its_name_is_not_the_one_that_was_evaluated(saved, tmp_path):
     results = Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=1).run(tmp_path / "r.json", 1)
     ClosedFormPolicy(reach_demos(), tau=0.3).save(saved)
-    with pytest.raises(ClosedFormError, match="found another parameters under its name"):
+    with pytest.raises(ClosedFormError, match="found different parameters under its name"):
         Study.of(results, f"{TOY}:Reach")
 
 

@@ -30,7 +30,7 @@ class Demos(Sequence[Episode]):
         finite: whether to refuse non-finite numbers and invalid rotations; a dataset report needs to see them.
 
     Attributes:
-        finite: whether they were checked so.
+        finite: whether non-finite numbers were refused.
         verified: how many episodes were verified against a checksum on reading.
     """
 
@@ -88,7 +88,7 @@ class Demos(Sequence[Episode]):
         return np.concatenate([episode.actions for episode in self.episodes])
 
     def with_layouts(self, observation_layout: Layout, action_layout: Layout) -> Demos:
-        """The same episodes with other layouts; what was checked is not checked again, only what these add."""
+        """The same episodes with other layouts; only what the layouts add is checked."""
         layouts = observation_layout, action_layout
         if layouts == (self.observation_layout, self.action_layout):
             return self
@@ -205,7 +205,7 @@ def check_episode(episode: Episode, name: int, observation_layout: Layout, actio
 
 
 def _check_form(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
-    """`check_episode` of one whose numbers are known to be finite."""
+    """`check_episode` for an episode that is known to be finite."""
     check_widths(episode, name, observation_layout, action_layout)
     check_rotations(episode.observations, observation_layout, f"episode {name}: observations")
     check_rotations(episode.actions, action_layout, f"episode {name}: actions")

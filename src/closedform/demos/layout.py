@@ -47,7 +47,7 @@ _inference: list[Callable[[Demos], InferredLayouts]] = []
 
 
 def register_inference(infer: Callable[[Demos], InferredLayouts]) -> Callable[[Demos], InferredLayouts]:
-    """Has `Layout.infer` call a function; it works on demonstrations, which are made of layouts."""
+    """Sets the function behind `Layout.infer`, which is defined above this module, since it needs demonstrations."""
     _inference.append(infer)
     return infer
 
@@ -153,7 +153,7 @@ class Layout:
 
     @classmethod
     def infer(cls, demos: Demos) -> InferredLayouts:
-        """Finds the layouts of demonstrations in their numbers, with a confidence and the evidence for each entry."""
+        """Infers the layouts of demonstrations from their numbers, with the confidence and evidence for each entry."""
         return _inference[-1](demos)
 
     @cached_property
@@ -163,7 +163,7 @@ class Layout:
 
     @cached_property
     def has_unit_vectors(self) -> bool:
-        """Whether some numbers of it must be of unit length: quaternions and rotation-6D."""
+        """Whether it has entries of unit length: quaternions or rotation-6D."""
         return any(entry.kind.startswith(("quaternion", "rotation6d")) for entry in self.entries)
 
     @property

@@ -47,7 +47,7 @@ class StepResult(NamedTuple):
 
 
 class EnvironmentSpec(Protocol):
-    """What is known about an environment before it is built; the class of one, or one that was built.
+    """What is known about an environment before it is built: its class, or an instance.
 
     Attributes:
         observation_layout, action_layout: the layouts of its observations and actions.
@@ -63,10 +63,10 @@ class EnvironmentSpec(Protocol):
 
 @runtime_checkable
 class Environment(EnvironmentSpec, Protocol):
-    """A task. The same seed and actions give the same episode, whatever ran before.
+    """A task. The same seed and actions give the same episode, regardless of what ran before.
 
-    Where the attributes are those of a class, environments are built only where episodes run. A class method
-    `check_installed`, if there is one, is called before anything else and says what is missing.
+    If the attributes are class attributes, environments are built only where episodes run. An optional class method
+    `check_installed` is called first, and reports missing packages.
     """
 
     def reset(self, seed: int) -> np.ndarray:
@@ -134,8 +134,8 @@ def make_environment(name: str) -> Environment:
 
     Args:
         name: one of `environment_names()`, such as `pusht` or `metaworld:reach-v3`, or `package.module:function`, where
-            the function (or class) takes no arguments. Packages can announce theirs in the entry points
-            `closedform.environments`.
+            the function (or class) takes no arguments. Packages can register theirs under the entry
+            point group `closedform.environments`.
     """
     factory = _factory(name)
     try:
@@ -155,14 +155,14 @@ def make_environment(name: str) -> Environment:
             )
         declared = getattr(factory, what, None)
         if isinstance(declared, Layout) and declared != getattr(environment, what):
-            raise ConfigError(f"environment {name!r}: expected the {what} that its class has, found another")
+            raise ConfigError(f"environment {name!r}: expected the {what} of its class, found another")
     if not isinstance(environment.max_steps, int) or environment.max_steps < 1:
         raise ConfigError(f"environment {name!r}: expected max_steps of at least 1, found {environment.max_steps!r}")
     return environment
 
 
 def describe_environment(name: str) -> EnvironmentSpec | None:
-    """What the environments of a name are like, where their class says so; None where one has to be built to know.
+    """The description of an environment from its class; None if one has to be built to know.
 
     Args:
         name: see `make_environment`.

@@ -36,11 +36,11 @@ def evaluate(
     several episodes in lockstep; rounding, and so the course of an episode, can then depend on the batch.
 
     Args:
-        policy: what to evaluate.
-        environment: the name of one (see `make_environment`), a function that makes one, or a pool of them.
-        seeds: of the episodes; each decides its start state and the policy's random numbers.
-        workers: how many processes run episodes; 1 runs them in this one.
-        describe: what to add to the result of an episode, its `extra`; a function that can be pickled.
+        policy: the policy to evaluate.
+        environment: a name (see `make_environment`), a function that makes an environment, or a pool of them.
+        seeds: one per episode, for its start state and the policy's random numbers.
+        workers: the number of processes; 1 runs the episodes in this process.
+        describe: returns the `extra` fields of an episode's result; must be picklable.
     """
     check_workers(workers)
     environments = environment if isinstance(environment, EnvironmentPool) else EnvironmentPool(environment)
@@ -87,7 +87,7 @@ def _run(seeds: Sequence[int]) -> list[EpisodeResult]:
 
 
 class _Worker:
-    """Runs blocks of episodes; the environments are built at the first, so that what is wrong is said to the parent."""
+    """Runs batches of episodes; environments are built for the first, so that errors reach the parent process."""
 
     def __init__(self, policy: Policy[Any], environments: EnvironmentPool, describe: Describe | None):
         self._policy, self._environments, self._describe = policy, environments, describe

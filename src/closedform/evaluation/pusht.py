@@ -40,7 +40,7 @@ class PushT:
 
     @classmethod
     def check_installed(cls) -> None:
-        """Refuses to go on without gym-pusht."""
+        """Raises `MissingExtraError` without gym-pusht."""
         _simulator()
 
     def reset(self, seed: int) -> np.ndarray:

@@ -59,7 +59,7 @@ class Robomimic:
 
     @cached_property
     def _env(self) -> Any:
-        """The simulator, built for the first episode: reading demonstrations needs none."""
+        """The simulator, built for the first episode, since reading demonstrations does not need it."""
         with _kept_generator():
             return _make(self.task.name)
 
@@ -257,7 +257,7 @@ def _make(task: str) -> Any:
 
 @contextmanager
 def _kept_generator() -> Iterator[None]:
-    """Leaves numpy's global generator, which robosuite draws from, as it was."""
+    """Restores the state of numpy's global generator, which robosuite draws from."""
     before = np.random.get_state()  # noqa: NPY002
     try:
         yield

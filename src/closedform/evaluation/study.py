@@ -45,7 +45,7 @@ class Study:
     """A policy, an environment and the seeds of episodes.
 
     Attributes:
-        environments: where it is evaluated; built when episodes run.
+        environments: the environments to evaluate in, built when episodes run.
         policy: the policy to evaluate.
         subject: their description in the results file.
         describe: returns additional fields for the result of each episode.
@@ -151,7 +151,7 @@ class Study:
         )
         for key in ("demos", "policy", "parameters"):
             if getattr(found, key) != getattr(subject, key):
-                raise LoadError(f"expected the policy that was evaluated, found another {key} under its name")
+                raise LoadError(f"expected the policy that was evaluated, found different {key} under its name")
         return cls(environments, policy, subject)
 
     @property
@@ -213,7 +213,7 @@ class Study:
         return EvaluationResult.of(self.subject, episodes, origin)
 
     def _before(self, path: Path | None) -> EvaluationResult | None:
-        """The part of this study that a file already holds, or all of it."""
+        """The part of this study that a file already contains, or all of it."""
         if path is None or not path.exists():
             return None
         before = EvaluationResult.load(path)
