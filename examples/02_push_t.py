@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from closedform import ClosedFormPolicy, load_demos
-from closedform.analysis.report import write_report
-from closedform.evaluation.study import Study
+from closedform.analysis import write_report
+from closedform.evaluation import Study
 
 
 def main() -> None:

@@ -11,10 +11,9 @@ demonstrations is added to the network's prediction at every sampling step (docs
 import numpy as np
 
 from closedform import load_demos
-from closedform.editing.edited_policy import demonstrations_for
-from closedform.editing.guided_policy import GuidedPolicy
+from closedform.editing import GuidedPolicy, demonstrations_for
 from closedform.evaluation.turns import CENTER, clockwise_steps, find_turns
-from closedform.neural.policy import NeuralPolicy
+from closedform.neural import NeuralPolicy
 
 N_SAMPLES = 24
 

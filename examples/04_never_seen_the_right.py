@@ -11,11 +11,10 @@ than to the network's training data, they take over (docs/results/augmentation).
 import numpy as np
 
 from closedform import load_demos
-from closedform.editing.augmented_policy import AugmentedPolicy
-from closedform.editing.edited_policy import demonstrations_for
-from closedform.evaluation.pusht import PushT, start_state
-from closedform.evaluation.rollout import roll_out_together
-from closedform.neural.policy import NeuralPolicy
+from closedform.editing import AugmentedPolicy, demonstrations_for
+from closedform.evaluation import PushT, roll_out_together
+from closedform.evaluation.pusht import start_state
+from closedform.neural import NeuralPolicy
 
 MIDDLE = 256.0  # pixels
 

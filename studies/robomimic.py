@@ -19,7 +19,7 @@ from closedform.evaluation.environment import make_environment
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.robomimic import Robomimic
 from closedform.evaluation.study import Study, demos_for
-from closedform.experts.generate import generate
+from closedform.experts.generation import generate
 from closedform.figures import pyplot
 from closedform.files import write_file
 from closedform.policies.choice import make_policy

@@ -1,18 +1,20 @@
 """Tuning: finds what the demonstrations ask for, and leaves alone what they do not."""
 
 import json
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, load_demos, save_demos
-from closedform.analysis import tune as module
-from closedform.analysis.tune import prediction_errors, tune
+from closedform.analysis import tune
+from closedform.analysis.tune import prediction_errors
 from closedform.cli import main
 from closedform.errors import DataError
 from closedform.policies.choice import make_policy
 from tests.conftest import random_demos, slow_on_the_reference
 
+module = import_module("closedform.analysis.tune")  # the package has the function of this name
 pytestmark = pytest.mark.filterwarnings("ignore::closedform.ClosedFormWarning")
 
 

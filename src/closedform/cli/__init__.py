@@ -20,6 +20,8 @@ from closedform.cli.evaluation import Compare, Eval, Report
 from closedform.cli.neural import Edit, Train
 from closedform.cli.policy import Explain, Fit, Index, Info, Tune
 
+__all__ = ["COMMANDS", "main", "run"]
+
 COMMANDS: dict[str, Any] = {
     "compare": Compare,
     "convert": Convert,

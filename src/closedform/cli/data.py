@@ -136,7 +136,7 @@ class Generate:
 
     def run(self) -> None:
         """Generates, and prints how often the expert succeeded."""
-        from closedform.experts.generate import generate
+        from closedform.experts.generation import generate
         from closedform.provenance import n_cores
 
         workers = n_cores() if self.workers is None else self.workers

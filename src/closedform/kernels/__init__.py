@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+__all__ = ["announced", "enabled", "has_clock"]
+
 PATIENCE = 2.0  # seconds of silence while code is compiled
 
 

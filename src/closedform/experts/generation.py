@@ -1,4 +1,4 @@
-"""generate: a file of scripted demonstrations in robomimic's HDF5 format."""
+"""generation: a file of scripted demonstrations in robomimic's HDF5 format."""
 
 from __future__ import annotations
 
