@@ -13,7 +13,6 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from closedform import kernels
 from closedform.demos.demos import Demos, as_episode, check_episode
 from closedform.demos.episode import Episode, real_array
 from closedform.demos.layout import Layout
@@ -388,12 +387,6 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
 def with_most_weight(rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The rows (k,) whose weights (k,) are not negligible, and these weights, the largest first."""
-    if kernels.enabled():
-        from closedform.kernels.plan import with_most_weight
-
-        found, shares = np.empty(len(rows), np.int64), np.empty(len(rows))
-        count = with_most_weight(rows, weights, NEGLIGIBLE, found, shares)
-        return found[:count].copy(), shares[:count].copy()
     used = np.flatnonzero(weights > NEGLIGIBLE)
     used = used[np.argsort(-weights[used], kind="stable")]
     return rows[used], weights[used]
