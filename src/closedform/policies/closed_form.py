@@ -30,6 +30,7 @@ from closedform.provenance import n_cores
 from closedform.retrieval.frame import N_VOTERS
 from closedform.retrieval.model import Model
 from closedform.retrieval.neighborhood import Neighborhood
+from closedform.retrieval.pace import plan_begins
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
@@ -117,6 +118,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         began: float,
     ) -> Made:
         """In one compiled call where the rows are arrays; where that finds no plan, the longer way says why."""
+        plan_begins()
         model = self._model
         everything, stop_at = model.rows_record, self._deadline.stop_at(began)
         if everything is None or model.kernel.unhooked or stop_at < math.inf or not kernels.enabled():

@@ -33,7 +33,7 @@ from closedform.retrieval.goal import Goal
 from closedform.retrieval.limits import check_size
 from closedform.retrieval.model import Model
 from closedform.retrieval.observation_kernel import KernelSpec
-from closedform.retrieval.pace import breathe, gently
+from closedform.retrieval.pace import breathe, gently, plan_begins
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.recorded_steps import Progress
 from closedform.retrieval.spec import ModelSpec, SearchSpec
@@ -292,6 +292,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         began: float,
     ) -> Made:
         """Plans for a window (1, N_o, D_o) that was checked."""
+        plan_begins()
         model = self._model
         extra = Penalty.none() if penalty is None else penalty(model.store)
         made = self.generate(model, windows, 1, rng, extra, explain=True, began=began)
