@@ -1,4 +1,4 @@
-"""The README's table of speed, made of docs/results/bench alone: `python benchmarks/readme.py` writes it."""
+"""The README's table of speed, made from docs/results/bench: `python benchmarks/readme.py` writes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEGIN, END = "<!-- made by benchmarks/readme.py -->\n", "<!-- end -->\n"
 
 
 def block(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
-    """The part of the README between the two marks."""
+    """The part of the README between the two markers."""
     push_t, large = cpu["sections"]["push_t"], cpu["sections"]["large"]
     rows, before = push_t["contenders"], push_t["before_the_first_plan"]
     on_gpu, rate, neural = gpu["milliseconds"], gpu["plans_per_second"], gpu["one_plan_neural_ms"]
@@ -43,16 +43,16 @@ def block(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
         f"one core ({cpu['machine']['processor']})",
         "",
         gpu["machine"]["gpu"],
-        "plans a second, 4,096 at once",
+        "plans per second, batches of 4,096",
     ]
     sizes = large["sizes"]
     most = max(map(int, sizes))
     found, training = sizes[str(most)]["faiss"], before["neural_training"]
     summary = (
-        f"Push-T becomes a policy in {number(before['build_ms'])} ms (the default in "
-        f"{number(before['build_default_ms'])} ms); the network takes {training['n_steps']:,} steps of training, "
-        f"each {number(1e3 * training['step_on_this_core_s'])} ms on that core. With {most:,} windows "
-        f"memory-mapped from disk a plan takes {number(found['p50_ms'])} ms, and a new process has its first after "
+        f"Building a policy from Push-T takes {number(before['build_ms'])} ms ({number(before['build_default_ms'])} ms "
+        f"with the default parameters); the network takes {training['n_steps']:,} training steps of "
+        f"{number(1e3 * training['step_on_this_core_s'])} ms each on that core. With {most:,} windows memory-mapped "
+        f"from disk, a plan takes {number(found['p50_ms'])} ms, and a new process makes its first plan after "
         f"{number(found['first_plan_s'])} s."
     )
     return "\n".join(
@@ -66,7 +66,7 @@ def block(cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
 
 
 def updated(readme: str, cpu: dict[str, Any], gpu: dict[str, Any]) -> str:
-    """The README with that part as the results have it."""
+    """The README with that part made from the results."""
     before, rest = readme.split(BEGIN)
     return before + BEGIN + block(cpu, gpu) + END + rest.split(END, 1)[1]
 

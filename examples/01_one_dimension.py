@@ -1,7 +1,7 @@
 """The method in one dimension: the paper's appendix "Simplified Demonstrations".
 
-One number is observed and one is commanded. Demonstrations have several modes, and none was recorded near o = 0, where
-we ask the policy what to do. Run it with
+One number is observed and one is commanded. The demonstrations have several modes, and none was recorded near o = 0,
+where the policy is queried. Run it with
 
     python examples/01_one_dimension.py --output outputs/demo
 """
@@ -57,14 +57,14 @@ def draw_samples(demos: Demos, path: Path) -> None:
     axes[0].axvspan(-BANDWIDTH, BANDWIDTH, color=SAMPLE, alpha=0.12, linewidth=0)
     axes[0].axvline(0, color=SAMPLE, linewidth=1)
     axes[0].scatter(observations, actions, s=10, color=DATA)
-    axes[0].annotate("we ask here, ± h", (0.13, -1.1), fontsize=8, color=SAMPLE)
+    axes[0].annotate("query, ± h", (0.13, -1.1), fontsize=8, color=SAMPLE)
     axes[0].set(xlabel="observation o", ylabel="action a", title="Demonstrations", ylim=(-1.25, 1.25))
     for axis, tau in zip(axes[1:], TAUS, strict=True):
         samples = make_policy(demos, tau).sample([[0.0]], 2000, seed=0).ravel()
         axis.hist(samples, bins=np.linspace(-1.25, 1.25, 101), orientation="horizontal", color=SAMPLE)
         axis.set(xlabel="samples")
         axis.set_title(f"τ = {tau:g}{NAMES.get(tau, '')}", fontsize=10)
-    figure.suptitle("Actions sampled at o = 0, with more and more smoothing τ")
+    figure.suptitle("Actions sampled at o = 0, with increasing smoothing τ")
     figure.savefig(path, dpi=150)
 
 
@@ -84,7 +84,7 @@ def draw_flow(demos: Demos, path: Path, tau: float = 0.1) -> None:
     weights = np.exp(np.asarray(denoiser.log_weights))
     axis.hlines(np.ravel(denoiser.actions), -0.07, -0.02, color=DATA, alpha=0.1 + 0.9 * weights, linewidth=1)
     axis.annotate(
-        "demonstrated actions,\ndark where they are near o = 0", (-0.075, 1.35), fontsize=8, color=DATA, ha="right"
+        "demonstrated actions,\ndarker where observed near o = 0", (-0.075, 1.35), fontsize=8, color=DATA, ha="right"
     )
     axis.set(
         xlabel="diffusion time s (noise on the left, actions on the right)",
@@ -96,7 +96,7 @@ def draw_flow(demos: Demos, path: Path, tau: float = 0.1) -> None:
 
 
 def main() -> None:
-    """Draws both figures and says where they are."""
+    """Draws both figures and prints their paths."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=Path("outputs/demo"), help="folder for the figures")
     folder = parser.parse_args().output
@@ -104,9 +104,9 @@ def main() -> None:
     demos = make_demos(np.random.default_rng(0))
     draw_samples(demos, folder / "samples.png")
     draw_flow(demos, folder / "flow.png")
-    print("A policy was made from 90 demonstrations in one dimension; nothing was trained.")
-    print(f"Actions sampled at o = 0:   {folder / 'samples.png'}")
-    print(f"The way from noise to them: {folder / 'flow.png'}")
+    print("Built a policy from 90 demonstrations in one dimension; nothing was trained.")
+    print(f"Actions sampled at o = 0:      {folder / 'samples.png'}")
+    print(f"Trajectories from noise to them: {folder / 'flow.png'}")
 
 
 if __name__ == "__main__":

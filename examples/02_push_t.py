@@ -1,10 +1,10 @@
-"""Push-T: demonstrations in, a policy out, and a page that shows what it does. Nothing is trained or downloaded.
+"""Push-T: from demonstrations to a policy and a report on its rollouts. Nothing is trained or downloaded.
 
     python examples/02_push_t.py --output outputs/demo
 
-The package's own 200 demonstrations become a policy in milliseconds. It pushes the T home from 20 start states of
-Diffusion Policy's evaluation, and the page it writes has the figures, videos of the worst, median and best episode, and
-what the policy was looking at wherever it failed.
+A policy is built in milliseconds from the package's own 200 demonstrations. It is evaluated from 20 start states of
+Diffusion Policy's evaluation, and the HTML report has figures, videos of the worst, median and best episode, and an
+analysis of the failures.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from closedform import ClosedFormPolicy, load_demos
-from closedform.analysis.report import write_report
-from closedform.evaluation.study import Study
+from closedform.analysis import write_report
+from closedform.evaluation import Study
 
 
 def main() -> None:
@@ -32,10 +32,10 @@ def main() -> None:
 
     study = Study.of_policy("pusht", policy, "default", "pusht-embedded", n_episodes=arguments.episodes)
     results = study.run(name="Push-T")
-    print(f"{len(results.episodes)} episodes, start states that the demonstrations do not have:")
+    print(f"{len(results.episodes)} episodes from start states that are not in the demonstrations:")
     for name, value in (("score", results.score), ("success", results.success)):
         print(f"  {name:8} {value.mean:.3f}  [{value.low:.3f}, {value.high:.3f}]")
-    print(f"  a plan   {results.latency_p50_ms:.2f} ms (p50), {results.latency_p99_ms:.2f} ms (p99)")
+    print(f"  plan     {results.latency_p50_ms:.2f} ms (p50), {results.latency_p99_ms:.2f} ms (p99)")
 
     page = arguments.output / "report.html"
     print("filming the worst, the median and the best episode ...")

@@ -1,8 +1,8 @@
-"""My policy goes the wrong way round: a trained network is steered by demonstrations, without training.
+"""My policy goes around the wrong way: guide a trained network with demonstrations, without training.
 
-The network inside the package has learned Push-T from people who went round the T either way. Suppose only clockwise is
-wanted. Demonstrations of the clockwise way, against all demonstrations, tell how the two differ; that difference is
-added to what the network predicts at every step of sampling (docs/results/guidance).
+The network in the package has learned Push-T from people who went around the T in either direction. Suppose that only
+clockwise is wanted. The difference between the closed-form scores of the clockwise demonstrations and of all
+demonstrations is added to the network's prediction at every sampling step (docs/results/guidance).
 
     pip install '.[neural,pusht]'
     python examples/03_wrong_way_round.py            # half a minute on a laptop
@@ -11,23 +11,22 @@ added to what the network predicts at every step of sampling (docs/results/guida
 import numpy as np
 
 from closedform import load_demos
-from closedform.editing.edited_policy import demonstrations_for
-from closedform.editing.guided_policy import GuidedPolicy
+from closedform.editing import GuidedPolicy, demonstrations_for
 from closedform.evaluation.turns import CENTER, clockwise_steps, find_turns
-from closedform.neural.policy import NeuralPolicy
+from closedform.neural import NeuralPolicy
 
 N_SAMPLES = 24
 
 neural = NeuralPolicy.load("pusht-dit")
 demos = load_demos("pusht-embedded")
 
-# What is wanted: one true or false for each demonstrated step. Yours may come from a rule, as here, or from a person.
+# The wanted behavior: a boolean for each demonstrated step. Yours may come from a rule, as here, or from labels.
 wanted = demos.where(clockwise_steps(demos))
 everything, clockwise = demonstrations_for(neural, demos), demonstrations_for(neural, wanted)
 guided = GuidedPolicy(neural, clockwise, everything)
-print(f"{demos.n_steps} demonstrated steps, {wanted.n_steps} of them as wanted")
+print(f"{demos.n_steps} demonstrated steps, {wanted.n_steps} of them wanted")
 
-# Moments at which a demonstration began to go the wrong way round: what would the policies do?
+# Moments at which a demonstration started to go around the wrong way: what would the policies do?
 moments = [
     episode.observations[turn.step - 1 : turn.step + 1]
     for episode in demos

@@ -1,8 +1,8 @@
-"""My policy has never seen the right-hand side: demonstrations of it are added to a trained network, without training.
+"""My policy has never seen the right-hand side: augment a trained network with demonstrations, without training.
 
-The network inside the package was trained on Push-T with the block in the left half of the scene only. Demonstrations
-of the right half become further data points of its score at inference time: where the observation is nearer to them
-than to what the network knows, they take over (docs/results/augmentation).
+The network in the package was trained on Push-T with the block in the left half of the scene only. Demonstrations of
+the right half become additional data points of its score at inference time: where the observation is closer to them
+than to the network's training data, they take over (docs/results/augmentation).
 
     pip install '.[neural,pusht]'
     python examples/04_never_seen_the_right.py       # two minutes on a laptop
@@ -11,11 +11,10 @@ than to what the network knows, they take over (docs/results/augmentation).
 import numpy as np
 
 from closedform import load_demos
-from closedform.editing.augmented_policy import AugmentedPolicy
-from closedform.editing.edited_policy import demonstrations_for
-from closedform.evaluation.pusht import PushT, start_state
-from closedform.evaluation.rollout import roll_out_together
-from closedform.neural.policy import NeuralPolicy
+from closedform.editing import AugmentedPolicy, demonstrations_for
+from closedform.evaluation import PushT, roll_out_together
+from closedform.evaluation.pusht import start_state
+from closedform.neural import NeuralPolicy
 
 MIDDLE = 256.0  # pixels
 
@@ -23,14 +22,13 @@ neural = NeuralPolicy.load("pusht-dit-left")
 demos = load_demos("pusht-embedded")
 block_x = demos.all_observations()[:, 2]
 
-# The demonstrations of what is new, and of what the network knows: if the latter are gone, leave them out, and the
-# policy uses the mean and covariance that it keeps of its training data (the paper's method, which tells them apart
-# less well).
+# The new demonstrations, and the network's training demonstrations: if the latter are no longer available, omit them,
+# and the policy uses the stored mean and covariance of its training data (the paper's method, which is less selective).
 novel, familiar = (demonstrations_for(neural, demos.where(side)) for side in (block_x > MIDDLE, block_x < MIDDLE))
 augmented = AugmentedPolicy(neural, novel, familiar)
 
-seeds = [seed for seed in range(60) if start_state(seed)[2] > 330][:8]  # the block begins far on the right
-print(f"{len(seeds)} episodes that begin with the block on the right")
+seeds = [seed for seed in range(60) if start_state(seed)[2] > 330][:8]  # the block starts far on the right
+print(f"{len(seeds)} episodes that start with the block on the right")
 for name, policy in (("network", neural), ("augmented network", augmented)):
     rollouts = roll_out_together([PushT() for _ in seeds], policy, seeds)
     plans = [(rollout.observations[step, 2] > MIDDLE, plan) for rollout in rollouts for step, plan in rollout.plans]
@@ -38,7 +36,7 @@ for name, policy in (("network", neural), ("augmented network", augmented)):
     for side, there in (("left", False), ("right", True)):
         shares = [plan.neural_share for right, plan in plans if right == there]
         if shares:
-            print(f"  block on the {side}: {np.mean(shares):.0%} of the plans is the network's")
+            print(f"  block on the {side}: the network has {np.mean(shares):.0%} of the weight")
 
 augmented.save("outputs/augmented")
 print("closedform eval --env pusht --policy outputs/augmented --episodes 20    # evaluates it")

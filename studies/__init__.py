@@ -1,1 +1,1 @@
-"""The paper's tables and figures, and studies of our own: resumable, written to docs/results by `python -m studies`."""
+"""Studies: the paper's tables and figures and our own experiments, written to docs/results by `python -m studies`."""

@@ -1,4 +1,4 @@
-"""`python -m studies NAME`: makes one folder of docs/results."""
+"""`python -m studies NAME`: produces one folder of docs/results."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ IN_PARTS = ("guidance", "augmentation", "robomimic", "wide")  # studies whose ev
 
 @dataclass(frozen=True)
 class Make:
-    """Makes the paper's tables and figures, and studies of our own; a study that was stopped is resumed."""
+    """Reproduce the paper's tables and figures and our own studies; an interrupted study is resumed."""
 
     study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "wide"]]
     """Which."""
     output: Annotated[Path, arg(aliases=["-o"])] = Path("docs/results")
-    """Folder for tables and figures, one inside it for each study."""
+    """Folder for tables and figures, with a subfolder for each study."""
     work: Path = Path("outputs/paper")
-    """Folder for the results of single evaluations, which are not run again."""
+    """Folder for the results of single evaluations; existing ones are not run again."""
     workers: int | None = None
-    """Processes that run episodes, by default one for each core."""
+    """Number of processes; one per core by default."""
     device: str = "auto"
-    """Where networks run: cpu, cuda, or auto: cuda if there is one."""
+    """Device of networks: cpu, cuda, or auto (cuda if available)."""
     only: tuple[str, ...] = ()
-    """Of guidance, augmentation, robomimic and wide: the evaluations to run, by the names of their results files, to
-    spread a study over processes or machines; the study is written when it is run without this. Names of wide may be
-    patterns such as metaworld_*_25_default."""
+    """For guidance, augmentation, robomimic and wide: names of the evaluations to run, to distribute a study over
+    processes or machines; run it without this option to write tables and figures. For wide they may be patterns such
+    as metaworld_*_25_default."""
     demos: Path | None = None
-    """Of wide: folder of recorded demonstrations, by default one in the work folder; what is missing is recorded."""
+    """For wide: folder of recorded demonstrations, by default in the work folder; missing ones are recorded."""
     development: bool = False
-    """Of wide: run the tasks and starts that the default is developed on, and print what came out."""
+    """For wide: run only the development tasks and start states, and print the results."""
 
     def run(self) -> None:
-        """Runs what is missing and writes the study."""
+        """Runs the missing evaluations and writes the study."""
         check_device(self.device)
         check_workers(self.workers)
         if self.only and self.study not in IN_PARTS:
-            raise ConfigError(f"only: expected it with {', '.join(IN_PARTS)}, found it with {self.study}")
+            raise ConfigError(f"only: expected the study {', '.join(IN_PARTS)}, found {self.study}")
         if (self.demos or self.development) and self.study != "wide":
-            raise ConfigError(f"demos and development: expected them with wide, found one with {self.study}")
+            raise ConfigError(f"demos and development: expected the study wide, found {self.study}")
         if not self.only:
             pyplot()  # better now than after a day
         module = import_module(f"studies.{self.study}")

@@ -1,4 +1,4 @@
-"""The paper's experiment on augmentation: a network that knows the left half is given demonstrations of the right."""
+"""The paper's experiment on augmentation: a network trained on the left half is given demonstrations of the right."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STUDIED = {
 
 
 def run(runner: Runner) -> None:
-    """Runs everything that is missing and writes docs/results/augmentation."""
+    """Runs the missing evaluations and writes docs/results/augmentation."""
     results = runner.run_all(studies(runner.device))
     if not results:
         return
@@ -56,7 +56,7 @@ def run(runner: Runner) -> None:
 
 
 def studies(device: str) -> dict[str, Study]:
-    """All evaluations by their keys."""
+    """All evaluations by key."""
     policies = make_policies(device)
     sizes: dict[str, dict[str, Any]] = {key: {"n_episodes": N_EPISODES} for key in REPORTED}
     sizes |= {key: {"n_episodes": N_STUDY, "seed": STUDY_SEED} for key in STUDIED}
@@ -64,7 +64,7 @@ def studies(device: str) -> dict[str, Study]:
 
 
 def make_policies(device: str = "cpu") -> dict[str, Policy[Any]]:
-    """All policies by their keys."""
+    """All policies by key."""
     demos, left = load_demos(DEMOS), NeuralPolicy.load(NEURAL).to(device)
     right = demonstrations_for(left, demos.where(demos.all_observations()[:, 2] > MIDDLE))
     familiar, tenth = (
@@ -84,7 +84,7 @@ def make_policies(device: str = "cpu") -> dict[str, Policy[Any]]:
 
 
 def _draw_takeover(runner: Runner) -> None:
-    """The paper's figure: who drives along rollouts, the network or the new demonstrations."""
+    """The paper's figure: the weight of the network along rollouts."""
     policy, seeds = make_policies()["familiar"], range(100_000, 100_006)
     rollouts = roll_out_together([PushT() for _ in seeds], policy, seeds)
     figure, axes = pyplot().subplots(2, 3, figsize=(11, 7.6), layout="constrained")
@@ -110,7 +110,7 @@ def _draw_takeover(runner: Runner) -> None:
             }
             for step, (state, share) in enumerate(zip(path, shares, strict=True))
         ]
-    figure.colorbar(points, ax=axes, label="share of the network (agent's path); gray: the block's path", shrink=0.6)
+    figure.colorbar(points, ax=axes, label="weight of the network (agent's path); gray: the block's path", shrink=0.6)
     runner.write_csv("takeover", rows)
     runner.write_figure("takeover", figure)
 
@@ -124,30 +124,30 @@ def _write_page(runner: Runner, results: dict[str, EvaluationResult], rows: dict
         against = "" if key in ("left", "right") else f"{difference.score:+.3f} [{low:+.3f}, {high:+.3f}]"
         table.append([label, paper, interval(rows[key], "score"), against, interval(rows[key], "success")])
     study = [[label, *(interval(rows[key], what) for what in ("score", "success"))] for key, label in STUDIED.items()]
-    head = ["policy", "the paper's score", "score [95%]", "against the better part, paired", "success [95%]"]
+    head = ["policy", "the paper's score", "score [95%]", "minus the better of the two, paired", "success [95%]"]
     text = f"""# Augmentation
 
-Made by `{runner.command}`; [origin.json](origin.json) says on what. A network that was trained on the windows of 206
-human demonstrations in which the block is in the left half of the scene ([its card](../../models.md)) is given those of
-the right half as demonstrations at inference time. {N_EPISODES} episodes from seed 100000.
+Made by `{runner.command}`; [origin.json](origin.json) records versions and machine. A network trained on the windows of
+206 human demonstrations with the block in the left half of the scene ([model card](../../models.md)) is given the
+windows of the right half as demonstrations at inference time. {N_EPISODES} episodes from seed 100000.
 
 {markdown_table(head, table)}
 
-Which of the two counts is decided by how near the observation is to what each of them knows. The paper describes the
-network's training data by one Gaussian, c times its covariance wide, which covers the right half as well. *Kernels of
-the training data*: the network's kernel is the sum of the same narrow kernels that the new demonstrations have, one for
-each window that it was trained on (`AugmentedPolicy(..., familiar=...)`, `closedform edit augment --familiar`); one
-Gaussian is what remains where the training data were not kept.
+Network and demonstrations are weighted by how close the observation is to the data of each. The paper describes the
+network's training data by one Gaussian with c times their covariance, which also covers the right half. *Kernels of the
+training data*: the network's kernel is the sum of the same narrow kernels as for the new demonstrations, one for each
+window that it was trained on (`AugmentedPolicy(..., familiar=...)`, `closedform edit augment --familiar`); use one
+Gaussian if the training data are no longer available.
 
-![Who drives along rollouts](takeover.png)
+![Weight of the network along rollouts](takeover.png)
 
-## How the network's knowledge is described
+## Describing the network's training data
 
 {N_STUDY} episodes from seed {STUDY_SEED}, on which c was chosen.
 
 {markdown_table(["the network's kernel", "score [95%]", "success [95%]"], study)}
 
 *Not perturbed*: the paper smooths the demonstrations' part of the score but not the network's, which leaves the last
-steps of sampling to the network. The data of figures and tables are in the CSV files.
+sampling steps to the network. The data of figures and tables are in the CSV files.
 """
     write_file(runner.output / "README.md", text)

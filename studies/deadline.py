@@ -1,4 +1,4 @@
-"""What a deadline costs: scores on Push-T where diffusion stops early, and whether plans are ever late."""
+"""The cost of a deadline: scores on Push-T when diffusion stops early, and how often plans are late."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ N_EPISODES, N_PLANS = 100, 2000
 
 
 def run(runner: Runner) -> None:
-    """Runs what is missing and writes docs/results/deadline."""
+    """Runs the missing evaluations and writes docs/results/deadline."""
     rows = []
     for preset in PRESETS:
         for deadline in DEADLINES_MS:
@@ -35,7 +35,7 @@ def run(runner: Runner) -> None:
 
 
 def _timing(preset: str, settings: list[str]) -> dict[str, Any]:
-    """Steps taken, time and lateness of an agent's plans for observations of the demonstrations."""
+    """Diffusion steps, time and lateness of an agent's plans for observations of the demonstrations."""
     demos = load_demos(DEMOS)
     policy = make_policy(preset, demos, settings)
     agent = policy.agent(seed=0)
@@ -92,19 +92,19 @@ def _write(runner: Runner, rows: list[dict[str, Any]]) -> None:
     head = ["preset", "deadline", "score", "success", "steps", "plan, ms: p50 / p99", "late"]
     text = f"""# Deadlines
 
-Made by `{runner.command}`; [origin.json](origin.json) says on what. `deadline` is the time that a plan may take. Search
-and metric are never cut short; diffusion then stops at a step boundary with the denoised chunk, the best estimate so
-far, and `Plan.complete` says so. {N_EPISODES} episodes of Push-T for each row; steps, times and lateness are of an
-agent's plans for {N_PLANS} observations of the demonstrations, on a machine that also did other things.
+Made by `{runner.command}`; [origin.json](origin.json) records versions and machine. `deadline` is the time that a plan
+may take. Search and metric always run in full; diffusion then stops at a step boundary with the denoised chunk, the
+best estimate so far, and `Plan.complete` is false. {N_EPISODES} episodes of Push-T per row; steps, times and lateness
+are those of an agent's plans for {N_PLANS} observations of the demonstrations, on a machine with other load.
 
 {markdown_table(head, cells)}
 
 ![Score and steps against the deadline](deadline.png)
 
-With bandwidths as narrow as these, one or a few demonstrations carry all weight from the first step on, so that the
-first estimate is nearly the last; diffusion earns its time where demonstrations disagree.
+With bandwidths this narrow, one or a few demonstrations have all the weight from the first step on, so that the first
+estimate is nearly the final one; diffusion pays off where demonstrations disagree.
 
-A deadline shorter than search and metric take is missed by that much: the plan then has the one step that it needs to
-be one. A plan is also late where the system takes the processor away after the last step.
+A deadline shorter than search and metric is missed by the difference; the plan then takes a single diffusion step. A
+plan is also late if the operating system preempts the process after the last step.
 """
     write_file(runner.output / "README.md", text)

@@ -1,4 +1,4 @@
-"""The paper's experiment on guidance: a neural policy is made to go round the head of the T clockwise."""
+"""The paper's experiment on guidance: a neural policy is guided to go around the head of the T clockwise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REPORTED["guided"] = ("guided network", "0.88")
 
 
 def run(runner: Runner) -> None:
-    """Runs everything that is missing and writes docs/results/guidance."""
+    """Runs the missing evaluations and writes docs/results/guidance."""
     results = runner.run_all(studies(runner.device))
     if not results:
         return
@@ -51,7 +51,7 @@ def run(runner: Runner) -> None:
 
 
 def studies(device: str) -> dict[str, Study]:
-    """All evaluations by their keys."""
+    """All evaluations by key."""
     neural, guided, conditional = make_policies(device)
     reported = {"n_episodes": N_EPISODES, "describe": describe}
     chosen = {"n_episodes": N_STUDY, "seed": STUDY_SEED, "describe": describe}
@@ -82,7 +82,7 @@ def describe(rollout: Rollout) -> dict[str, Any]:
 
 
 def turns_of(results: EvaluationResult) -> dict[str, Any]:
-    """How often the condition was met, over all turns that can be judged."""
+    """How often the condition was met, over all decided turns."""
     episodes = [[turn for turn in (Turn(*t) for t in row.extra["turns"]) if turn.n_steps] for row in results.episodes]
     judged = [[turn for turn in turns if turn.decided] for turns in episodes]
     met, n = np.array([sum(t.clockwise for t in turns) for turns in judged]), np.array([len(t) for t in judged])
@@ -126,7 +126,7 @@ def _draw_study(runner: Runner, rows: list[dict[str, Any]], unguided: dict[str, 
 
 
 def _draw_chunks(runner: Runner, n_samples: int = 48) -> None:
-    """The paper's figure: what the three policies would do where the network goes either way round."""
+    """The paper's figure: plans of the three policies where the network goes around either way."""
     neural, guided, conditional = make_policies()
     window = _undecided(neural)
     environment, rows = PushT(), []
@@ -149,7 +149,7 @@ def _draw_chunks(runner: Runner, n_samples: int = 48) -> None:
 
 
 def _undecided(neural: NeuralPolicy, n_samples: int = 16) -> np.ndarray:
-    """(2, 5), of the moments at which demonstrations turned the wrong way, that at which the network is least sure."""
+    """The observations (2, 5) at which the network is least decided, of those where demonstrations turned wrong."""
     moments = np.stack(
         [
             episode.observations[turn.step - 1 : turn.step + 1]
@@ -184,7 +184,7 @@ def _write_page(runner: Runner, results: dict[str, EvaluationResult], rows: dict
         "policy",
         "the paper's score",
         "score [95%]",
-        "against the network, paired",
+        "minus the network, paired",
         "success [95%]",
         "condition met [95%]",
         "turns cut short",
@@ -200,22 +200,22 @@ def _write_page(runner: Runner, results: dict[str, EvaluationResult], rows: dict
     ]
     text = f"""# Guidance
 
-Made by `{runner.command}`; [origin.json](origin.json) says on what. A network that was trained on 206 human
-demonstrations of Push-T ([its card](../../models.md)) goes round the head of the T either way. Demonstrations of the
-clockwise way guide it at inference time (strength {CHOSEN[0]:g}, none at the last {CHOSEN[1]} of 100 noise levels).
-{N_EPISODES} episodes from seed 100000.
+Made by `{runner.command}`; [origin.json](origin.json) records versions and machine. A network trained on 206 human
+demonstrations of Push-T ([model card](../../models.md)) goes around the head of the T in either direction.
+Demonstrations of clockwise turns guide it at inference time (strength {CHOSEN[0]:g}, off at the last {CHOSEN[1]}
+of 100 noise levels). {N_EPISODES} episodes from seed 100000.
 
 {markdown_table(head, table)}
 
-*Condition met*: each time the agent comes within 50 px of the middle of the head while the block is within 30 px of its
-end position, its angle about the center of the screen is followed for 30 steps; clockwise by more than 0.25 rad meets
-the condition. Intervals are from the bootstrap over episodes. Turns are *cut short* where the episode ends before the
-agent has turned by 0.25 rad either way; they are not judged. The demonstrations of what is wanted are all steps but the
-30 that follow a step at the head without a clockwise turn; for this, at the head is within 75 px of its middle with the
-block within 40 px of its end position. With the same 50 and 30 px as the condition,
-demonstrations of the wrong way from just outside would be the nearest ones just inside, and be imitated.
+*Condition met*: whenever the agent comes within 50 px of the center of the head while the block is within 30 px of its
+goal position, its angle about the center of the screen is tracked for 30 steps; a clockwise turn by more than 0.25 rad
+meets the condition. Intervals are from the bootstrap over episodes. A turn is *cut short* if the episode ends before
+the agent has turned by 0.25 rad in either direction; it is not counted. The demonstrations of the wanted behavior are
+all steps except the 30 that follow a step at the head without a clockwise turn, where "at the head" is within 75 px of
+its center with the block within 40 px of its goal position. With the 50 and 30 px of the condition, demonstrations of
+wrong turns that start just outside this region would be the nearest ones just inside it, and be imitated.
 
-![What the policies would do where the network goes either way round](chunks.png)
+![Plans of the three policies where the network goes around either way](chunks.png)
 
 ## Strength and cut-off
 
@@ -225,6 +225,6 @@ demonstrations of the wrong way from just outside would be the nearest ones just
 
 ![Condition and score against the strength of guidance](study.png)
 
-The data of each figure is in the CSV file of the same name.
+The data of each figure are in the CSV file of the same name.
 """
     write_file(runner.output / "README.md", text)

@@ -76,7 +76,7 @@ TITLES = {
 
 
 def run(runner: Runner) -> None:
-    """Runs everything that is missing and writes docs/results/pusht."""
+    """Runs the missing evaluations and writes docs/results/pusht."""
     results = {
         key: runner.evaluate(key, ENV, DEMOS, policy, settings, n_episodes=N_EPISODES)
         for key, _, policy, settings, _ in BENCHMARK
@@ -99,7 +99,7 @@ def run(runner: Runner) -> None:
 
 
 def _score_demonstrations(runner: Runner) -> tuple[float, float]:
-    """What the demonstrations themselves score, and how often they succeed: their recorded states, restored."""
+    """The score and success rate of the demonstrations themselves, from their recorded states."""
     environment, rows = PushT(), []
     for number, episode in enumerate(tqdm(load_demos(DEMOS), desc="demonstrations", leave=False, disable=None)):
         best = max(environment.coverage(state) for state in episode.observations)
@@ -145,7 +145,7 @@ def _write_tables(
             for key, _, policy, settings in ABLATION
         ],
     )
-    head = ["policy", "score [95%]", "success [95%]", "score against the preset `paper`, paired"]
+    head = ["policy", "score [95%]", "success [95%]", "score minus that of the preset `paper`, paired"]
     lines = [
         (what, results[key], f"{what} (the paper reports {paper})" if paper else what)
         for key, what, _, _, paper in BENCHMARK
@@ -155,20 +155,20 @@ def _write_tables(
     steps = [_line(what, ablation[key], results["paper"]) for key, what, _, _ in ABLATION]
     text = f"""# Push-T
 
-Made by `{runner.command}`; [origin.json](origin.json) says on what. 206 human demonstrations, {N_EPISODES} episodes
-from seed 100000, 300 steps each; the score is the best coverage over 0.95, at most 1, and success is a coverage above
-0.95. Intervals are 95% (bootstrap for scores, Wilson for rates).
+Made by `{runner.command}`; [origin.json](origin.json) records versions and machine. 206 human demonstrations,
+{N_EPISODES} episodes from seed 100000, 300 steps each. The score is the best coverage divided by 0.95, at most 1;
+success is a coverage above 0.95. Intervals are 95% (bootstrap for scores, Wilson for rates).
 
 {markdown_table(head, table)}
 
-Trained policies, for comparison, as the paper quotes them: 0.91 (average of checkpoints) for the best. The
-demonstrations themselves score {own_score:.2f}, with success {own_success:.2f} ([their states](demonstrations.csv)).
+For comparison, the best trained policy quoted by the paper scores 0.91 (average of checkpoints). The demonstrations
+themselves score {own_score:.2f}, with success {own_success:.2f} ([states](demonstrations.csv)).
 
 ## What makes the difference
 
 {markdown_table(head, steps)}
 
-The first rows add one thing after the other to the preset `paper`; the others take one thing away from the default.
+The first rows add one change after the other to the preset `paper`; the others change one thing in the default.
 
 ## Figures
 
@@ -180,14 +180,14 @@ The first rows add one thing after the other to the preset `paper`; the others t
 
 ![Score and latency against neighbors and diffusion steps](n_neighbors_n_diffusion_steps.png)
 
-![Score against what the paper does not give](regularization_n_perturbations.png)
+![Score against parameters that the paper does not specify](regularization_n_perturbations.png)
 
-The paper gives neither λ nor M; the figure shows what they do. Both presets use λ = 1e-3, with which the preset
-`paper` came closest to the paper's score on other seeds than those reported here (from 20000; 400 episodes: 0.77 with
+The paper specifies neither λ nor M; the figure shows their effect. Both presets use λ = 1e-3, with which the preset
+`paper` came closest to the paper's score on seeds other than those reported here (from 20000; 400 episodes: 0.77 with
 1e-4, 0.81 with 1e-3, 0.86 with 3e-3).
 
-The data of each figure is in the CSV file of the same name. Sweeps change one parameter of a preset at a time,
-{N_SWEEP} episodes a point; latencies are those of the compiled planner with a process on every core.
+The data of each figure are in the CSV file of the same name. Sweeps change one parameter of a preset at a time, with
+{N_SWEEP} episodes per point; latencies are those of the compiled planner with one process per core.
 """
     write_file(runner.output / "README.md", text)
 
@@ -204,7 +204,7 @@ def _line(label: str, found: EvaluationResult, base: EvaluationResult) -> list[s
 
 
 def _sweep(runner: Runner, names: tuple[str, str]) -> None:
-    """Score, and for costs also latency, against two parameters."""
+    """Score, and for parameters that affect speed also latency, against two parameters."""
     plt = pyplot()
     rows = []
     for name in names:
@@ -233,12 +233,12 @@ def _sweep(runner: Runner, names: tuple[str, str]) -> None:
         if with_latency:
             axes[1, column].set(xscale="log", yscale="log", xlabel=TITLES[parameter], ylabel="a plan, ms (p50)")
     axes[0, 0].legend(loc="lower left")
-    axes[0, 0].set_title("dotted: what the paper reports; bands: 95%")
+    axes[0, 0].set_title("dotted: the paper's result; bands: 95%")
     runner.write_figure(name, figure)
 
 
 def _draw_rollouts(runner: Runner, results: dict[str, EvaluationResult]) -> None:
-    """Filmstrips: the episode at which the two presets differ most, and a typical one."""
+    """Filmstrips of the episode in which the two presets differ most, and of a typical one."""
     plt = pyplot()
     differ = compare(results["paper"], results["default"]).differences
     most = next(seed for seed, difference in differ if difference > 0)
@@ -276,7 +276,7 @@ def _csv_rows(key: str, rollout: Rollout) -> list[dict[str, Any]]:
 
 
 def _draw_evolution(runner: Runner) -> None:
-    """The paper's figure of samples on their way from noise to chunks, for three amounts of smoothing."""
+    """The paper's figure of samples from noise to chunks, for three amounts of smoothing."""
     plt = pyplot()
     environment, demos = PushT(), load_demos(DEMOS)
     taus = (0.0, 0.07, 0.3)

@@ -1,4 +1,4 @@
-"""Five columns of the paper's benchmark table: robomimic's tasks, from scripted and from ten human demonstrations."""
+"""Five columns of the paper's benchmark: robomimic's tasks, from scripted and from ten human demonstrations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from closedform.evaluation.environment import make_environment
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.robomimic import Robomimic
 from closedform.evaluation.study import Study, demos_for
-from closedform.experts.generate import generate
+from closedform.experts.generation import generate
 from closedform.figures import pyplot
 from closedform.files import write_file
 from closedform.policies.choice import make_policy
@@ -61,15 +61,15 @@ CURVES, SIZES = ("can", "square"), (10, 25, 50, 100, 200)
 ABLATED = ("can", "square", "tool_hang")
 ABLATIONS = {
     "default": ("the default", lambda frames: ()),
-    "hand": ("the hand is transferred, not what it holds", lambda frames: (f"frames={frames}",)),
-    "world": ("no frames: everything stays where it was recorded", lambda frames: ("frames=world",)),
-    "mahalanobis": ("the local covariance as it is", lambda frames: ("shrinkage=0",)),
+    "hand": ("the hand is transferred, not its grasped object", lambda frames: (f"frames={frames}",)),
+    "world": ("no frames: chunks stay where they were recorded", lambda frames: ("frames=world",)),
+    "mahalanobis": ("the local covariance without shrinkage", lambda frames: ("shrinkage=0",)),
 }
 DISTRACTED, N_DISTRACTIONS, N_DISTRACTED_DEMOS = ("can", "square"), 10, 25
 
 
 class Distracted(Robomimic):
-    """A task whose observations also hold numbers that say nothing: each wanders about by itself."""
+    """A task whose observations also contain uninformative numbers, each an independent random process."""
 
     def __init__(self, task: str):
         super().__init__(task)
@@ -78,7 +78,7 @@ class Distracted(Robomimic):
         self._wandering = iter(np.empty((0, N_DISTRACTIONS)))
 
     def read(self, source: str) -> Demos:
-        """Reads demonstrations, to which the same is added."""
+        """Reads demonstrations and adds such numbers to them."""
         demos = super().read(source)
         episodes = [
             Episode(np.hstack([e.observations, wandering(seed, len(e))]), e.actions) for seed, e in enumerate(demos)
@@ -86,7 +86,7 @@ class Distracted(Robomimic):
         return Demos(episodes, self.observation_layout, demos.action_layout, demos.rate)
 
     def reset(self, seed: int) -> np.ndarray:
-        """Begins at the start state of a seed."""
+        """Starts from the start state for a seed."""
         self._wandering = iter(wandering(seed, self.max_steps + 1))
         return super().reset(seed)
 
@@ -95,7 +95,7 @@ class Distracted(Robomimic):
 
 
 def wandering(seed: int, n: int) -> np.ndarray:
-    """(n, N_DISTRACTIONS), each column with variance one and a memory of about twenty steps."""
+    """Uninformative numbers (n, N_DISTRACTIONS), with variance one and a correlation time of about twenty steps."""
     rng, memory = np.random.default_rng(seed), 0.95
     rows = [rng.standard_normal(N_DISTRACTIONS)]
     while len(rows) < n:
@@ -107,7 +107,7 @@ distracted_can, distracted_square = (partial(Distracted, task) for task in DISTR
 
 
 def run(runner: Runner) -> None:
-    """Runs everything that is missing and writes docs/results/robomimic."""
+    """Runs the missing evaluations and writes docs/results/robomimic."""
     results = runner.run_all(studies(runner))
     if not results:
         return
@@ -124,7 +124,7 @@ def run(runner: Runner) -> None:
 
 
 def studies(runner: Runner) -> dict[str, Study]:
-    """All evaluations by their keys; those that are not asked for are not prepared."""
+    """All evaluations by key; only the requested ones are prepared."""
     makers: dict[str, Callable[[], Study]] = {}
     source = cache(lambda task: str(_generated(runner, task)))
     read = cache(lambda env, task: demos_for(make_environment(env), source(task)))
@@ -191,19 +191,19 @@ def studies(runner: Runner) -> dict[str, Study]:
 
 
 def _settings(policy: str, task: str) -> tuple[str, ...]:
-    """The paper's parameters, as far as a policy has them."""
+    """The paper's parameters that a policy has."""
     names = {"paper": ("",), "vinn": ("bandwidth", "n_"), "1nn": ("n_",)}.get(policy, ())
     return tuple(setting for setting in PAPER_SETTINGS[task] if setting.startswith(names))
 
 
 def _frames(task: str) -> str:
-    """The frames that are chosen from by default, named: then it does not matter what a hand holds."""
+    """The default frames as an explicit list, which turns off the transfer of grasped objects."""
     bodies = [entry.body for entry in TASKS[task].objects if entry.kind == "position"]
     return ",".join(["world", *(f"{body},{body}.position" for body in bodies)])
 
 
 def _generated(runner: Runner, task: str) -> Path:
-    """The scripted demonstrations of a task, which are made if they are not there."""
+    """The scripted demonstrations of a task, generated if missing."""
     path = runner.work / "demos" / f"{task}.hdf5"
     if not path.exists():
         print(f"generating {N_DEMOS} demonstrations: {path}")
@@ -216,7 +216,7 @@ def _network_folder(runner: Runner, task: str) -> Path:
 
 
 def _network(runner: Runner, task: str, demos: Callable[[], Demos]) -> Policy[Any]:
-    """The network of a task, which is trained if it is not there."""
+    """The network of a task, trained if missing."""
     from closedform.neural.policy import NeuralPolicy
 
     folder = _network_folder(runner, task)
@@ -292,7 +292,7 @@ def _write_page(runner: Runner, results: dict[str, EvaluationResult], rows: dict
         ablation.append(row)
     distracted = [
         [label, *(_against(results, rows, f"distracted_{t}_{name}", f"distracted_{t}_default") for t in DISTRACTED)]
-        for name, label in (("default", "the default"), ("relevance", "every number counts in full"))
+        for name, label in (("default", "the default"), ("relevance", "without relevance"))
     ]
     curves = [
         [TITLES[t], *(interval(rows[f"{t}_{n}" if n < N_DEMOS else f"{t}_default"], "success") for n in SIZES)]
@@ -300,11 +300,11 @@ def _write_page(runner: Runner, results: dict[str, EvaluationResult], rows: dict
     ]
     text = f"""# The robomimic tasks
 
-Made by `{runner.command}`; [origin.json](origin.json) says on what. Success over {N_EPISODES} episodes from seed
-100000, with 95% intervals. Rows without "the paper" are from {N_DEMOS} demonstrations of a scripted expert each
-(`closedform generate --task TASK --episodes {N_DEMOS} --seed 0 -o FILE`): they vary as people do in pace, tremor, grasp
-points, detours, corrections and pauses, but they are not people, and the two kinds of rows cannot be compared with each
-other. The full human sets are a download away (`closedform data get robomimic-can`).
+Made by `{runner.command}`; [origin.json](origin.json) records versions and machine. Success over {N_EPISODES}
+episodes from seed 100000, with 95% intervals. Rows without "the paper" use {N_DEMOS} demonstrations of a scripted
+expert (`closedform generate --task TASK --episodes {N_DEMOS} --seed 0 -o FILE`). They vary in pace, tremor, grasp
+points, detours, corrections and pauses as human ones do, but are not human demonstrations, so the two kinds of rows
+cannot be compared with each other. The full human datasets can be downloaded (`closedform data get robomimic-can`).
 
 {markdown_table(["success", *TITLES.values()], benchmark)}
 
@@ -314,12 +314,12 @@ scores {interval(rows["pusht_default"], "score")} over {N_PUSHT} episodes from s
 with the paper's parameters observe poses and grippers only (`lift_poses` and so on: 16, 16, 16, 45 and 30 numbers; the
 paper's 14, 36 and 22 do not decompose into keys) and execute all 24 actions of a chunk, which the paper leaves open.
 The network is the paper's transformer, trained on the same demonstrations for 100,000 steps (Lift and Can) or 50,000,
-and evaluated on the first 25 of these episodes but for Lift. At the paper's bandwidths the kernel is so sharp that one
-demonstration has all the weight: its closed form, kernel regression and 1-NN then do nearly the same.
+and evaluated on the first 25 of these episodes, except for Lift. At the paper's bandwidths the kernel is so narrow that
+one demonstration has all the weight: closed form, kernel regression and 1-NN then behave nearly the same.
 
 ## Ten human demonstrations of Lift
 
-10 of the 200 human demonstrations, their actions made absolute.
+10 of the 200 human demonstrations, with actions converted to absolute.
 
 {markdown_table(["10 of 200 demonstrations", "success [95%]"], human)}
 
@@ -331,28 +331,28 @@ demonstration has all the weight: its closed form, kernel regression and 1-NN th
 
 ## What makes the difference
 
-The default with one thing changed, from the first {N_ABLATION_DEMOS} demonstrations of each task, and on all 206 of
+The default with one change, from the first {N_ABLATION_DEMOS} demonstrations of each task, and on all 206 of
 Push-T. {N_ABLATION} episodes from seed {ABLATION_SEED}, which were used for development; in brackets the paired
-difference to the default. [The method](../../method.md) explains the words.
+difference to the default. See [the method](../../method.md) for the terms.
 
 {markdown_table(["success", *(TITLES.get(task, "Push-T") for task in tasks)], ablation)}
 
-With {N_DISTRACTIONS} numbers added to each observation that say nothing, and the first {N_DISTRACTED_DEMOS}
-demonstrations (without them, all weights of these three tasks are one from ten demonstrations):
+With {N_DISTRACTIONS} uninformative numbers added to each observation, and the first {N_DISTRACTED_DEMOS}
+demonstrations (without these numbers, all relevance weights of these three tasks are one from ten demonstrations on):
 
 {markdown_table(["success", *(TITLES[task] for task in DISTRACTED)], distracted)}
 
-## Time of a plan
+## Planning time
 
 {markdown_table(["ms", "default, p50", "p99", "paper's, p50", "p99"], latency)}
 
-Measured while other episodes ran on all other cores. The data of figures and tables are in the CSV files.
+Measured while episodes ran on all other cores. The data of figures and tables are in the CSV files.
 """
     write_file(runner.output / "README.md", text)
 
 
 def _against(results: dict[str, EvaluationResult], rows: dict[str, dict[str, Any]], key: str, base: str) -> str:
-    """Success with its interval; but for the default itself, with the paired difference."""
+    """Success with its interval for the default, and with the paired difference for the others."""
     if key == base:
         return interval(rows[key], "success")
     difference = compare(results[base], results[key])

@@ -1,4 +1,4 @@
-"""What all studies share: evaluations that are kept, tables as CSV, and figures that say how they were made."""
+"""Shared by all studies: cached evaluations, CSV tables, and figures with their provenance."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ FIGURES = ("score", "score_low", "score_high", "success", "success_low", "succes
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs evaluations once and writes what came out.
+    """Runs evaluations, each only once, and writes tables and figures.
 
     Attributes:
         name: of the study, as in `python -m studies NAME`.
         output: folder for tables and figures.
-        work: folder for results files; those that are there are not run again.
-        workers: processes.
-        device: where networks run.
-        only: keys of the evaluations to run, and nothing to write; all where none are named.
-        demos: folder of recorded demonstrations, for a study that records some; by default one in the work folder.
-        development: whether to run what a method is developed on, and nothing to write.
-        commits: of the code that made the results that were used.
-        machines: that they were made on.
+        work: folder for results files; existing ones are not run again.
+        workers: the number of processes.
+        device: the device that networks run on.
+        only: keys of the evaluations to run, without writing the study; empty for all.
+        demos: folder of recorded demonstrations, for studies that record some; by default in the work folder.
+        development: whether to run only the development tasks, without writing the study.
+        commits: of the code that produced the results used.
+        machines: that produced them.
     """
 
     name: str
@@ -50,39 +50,39 @@ class Runner:
 
     @property
     def command(self) -> str:
-        """What makes the study again."""
+        """The command that reproduces the study."""
         return f"python -m studies {self.name}"
 
     def evaluate(self, key: str, *arguments: Any, **options: Any) -> EvaluationResult:
-        """The results of `Study.make(*arguments, **options)`, from the work folder where they are there."""
+        """The results of `Study.make(*arguments, **options)`, from the work folder if they exist."""
         return self.run(key, Study.make(*arguments, **options))
 
     def run(self, key: str, study: Study) -> EvaluationResult:
-        """The results of a study, from the work folder where they are there."""
+        """The results of a study, from the work folder if they exist."""
         results = study.run(self.work / f"{key}.json", self.workers, name=key)
         self.note_origin(results)
         return results
 
     def note_origin(self, results: EvaluationResult) -> None:
-        """Remembers what made results that are used."""
+        """Records the origin of results that are used."""
         self.commits.add(str(results.origin.commit))
         self.machines.add(", ".join(str(value) for value in results.origin.machine.values()))
 
     def run_all(self, studies: dict[str, Study]) -> dict[str, EvaluationResult]:
-        """The results of all studies by their keys; none, if only some were asked for."""
+        """The results of all studies by key; empty if only some were requested."""
         self.check_only(studies)
         results = {key: self.run(key, study) for key, study in studies.items() if not self.only or key in self.only}
         return {} if self.only else results
 
     def check_only(self, keys: Iterable[str]) -> None:
-        """Refuses keys that were asked for and are none."""
+        """Refuses unknown keys in `only`."""
         unknown = set(self.only) - set(keys)
         if unknown:
-            raise ConfigError(f"no evaluation {min(unknown)!r}: expected some of {', '.join(keys)}")
+            raise ConfigError(f"unknown evaluation {min(unknown)!r}: expected some of {', '.join(keys)}")
 
     @property
     def n_workers(self) -> int:
-        """Processes, by default one for each core."""
+        """The number of processes; one per core by default."""
         return self.workers or provenance.n_cores()
 
     def write_csv(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -94,13 +94,13 @@ class Runner:
         write_file(self.output / f"{name}.csv", table.getvalue())
 
     def write_figure(self, name: str, figure: Any) -> None:
-        """Writes a figure with the command that made it below."""
+        """Writes a figure with the command that made it underneath."""
         note = f"{self.command} · data: {name}.csv · commit {', '.join(sorted(self.commits)) or 'unknown'}"
         figure.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color=QUIET)
         write_file(self.output / f"{name}.png", png(figure))
 
     def write_origin(self, **facts: Any) -> None:
-        """Writes what made the study."""
+        """Writes the provenance of the study."""
         origin = {
             "command": self.command,
             "commits": sorted(self.commits),
@@ -114,7 +114,7 @@ class Runner:
 
 
 def figures_of(results: EvaluationResult) -> dict[str, Any]:
-    """The numbers of a table's row."""
+    """The numbers of a table row."""
     means = [value for of in (results.score, results.success) for value in (of.mean, of.low, of.high)]
     values = (*means, results.latency_p50_ms, results.latency_p99_ms)
     rounded = {name: round(value, 4) for name, value in zip(FIGURES, values, strict=True)}
@@ -128,5 +128,5 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def interval(row: dict[str, Any], what: str) -> str:
-    """A number of a table's row with its 95% interval."""
+    """A number of a table row with its 95% interval."""
     return f"{row[what]:.3f} [{row[f'{what}_low']:.3f}, {row[f'{what}_high']:.3f}]"

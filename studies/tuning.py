@@ -1,4 +1,4 @@
-"""How well predicting left-out demonstrations agrees with rollouts: rank correlation over random configurations."""
+"""How well the leave-one-out error agrees with rollouts: rank correlation over random configurations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PRESETS = {"paper": COLORS[0], "default": COLORS[1]}
 
 
 def run(runner: Runner) -> None:
-    """Runs what is missing and writes docs/results/tuning."""
+    """Runs the missing evaluations and writes docs/results/tuning."""
     demos = load_demos(DEMOS)
     rows = []
     for i, settings in enumerate(_configurations()):
@@ -62,7 +62,7 @@ def _configurations() -> list[dict[str, Any]]:
 
 
 def _check(runner: Runner, preset: str, tuning: Tuning) -> tuple[EvaluationResult, EvaluationResult]:
-    """The preset and what tuning made of it, on the same episodes."""
+    """The preset before and after tuning, on the same episodes."""
     config = tuning.best.config
     words = [f"{name}={getattr(config, name)}" for name in (*SPACE, "n_execute")]
     before = runner.evaluate(f"check_{preset}", ENV, DEMOS, preset, n_episodes=N_CHECK)
@@ -84,7 +84,7 @@ def _correlation(rows: list[dict[str, Any]], what: str) -> tuple[float, float, f
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks, equal values sharing their average."""
+    """Ranks; ties get their average rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
@@ -99,7 +99,7 @@ def _draw(runner: Runner, rows: list[dict[str, Any]]) -> None:
             reach = [[row[what] - row[f"{what}_low"] for row in own], [row[f"{what}_high"] - row[what] for row in own]]
             axis.errorbar(x, y, yerr=reach, fmt="o", color=color, markersize=4, linewidth=0.8, alpha=0.7)
             rho, low, high = _correlation(own, what)
-            axis.set(xlabel="prediction error of left-out episodes", ylabel=f"{what} in rollouts")
+            axis.set(xlabel="leave-one-out error", ylabel=f"{what} in rollouts")
             axis.set_title(f"{preset}: rank correlation {rho:+.2f} [{low:+.2f}, {high:+.2f}]")
     runner.write_figure("tuning", figure)
 
@@ -137,24 +137,24 @@ def _write(
         )
     text = f"""# Tuning without an environment
 
-Made by `{runner.command}`; [origin.json](origin.json) says on what. `closedform tune` ranks configurations by how well
-they predict demonstrations that were left out. Does that ranking agree with rollouts? {N_CONFIGURATIONS} random
+Made by `{runner.command}`; [origin.json](origin.json) records versions and machine. `closedform tune` ranks
+configurations by their leave-one-out error. Does that ranking agree with rollouts? {N_CONFIGURATIONS} random
 configurations of each preset (bandwidth, tau, n_neighbors, n_obs_steps, n_action_steps) were run for {N_EPISODES}
 episodes each on Push-T.
 
-Spearman's rank correlation of a smaller prediction error with better rollouts, with 95% intervals:
+Spearman's rank correlation of a smaller leave-one-out error with better rollouts, with 95% intervals:
 
 {markdown_table(["preset", "configurations", "with score", "with success"], correlations)}
 
-![Prediction error against rollouts](tuning.png)
+![Leave-one-out error against rollouts](tuning.png)
 
-What `tune` made of each preset, over the same {N_CHECK} episodes:
+Each preset before and after `tune`, over the same {N_CHECK} episodes:
 
 {markdown_table(["preset", "changed", "score / success before", "after", "score", "success"], outcomes)}
 
-Read this with care. Predicting what a person did next is not the same as getting there oneself: a person's own motion
-tells much about their next action, so that more past observations predict better and act worse (de Haan et al., *Causal
-Confusion in Imitation Learning*, 2019), which is why `tune` tries no more than two. Loops, and what is done about them,
-do not show in predictions at all.
+Interpret this with care. Predicting the next action of a demonstrator is not the same as accomplishing the task: past
+motion is highly predictive of the next action, so that longer histories predict better but act worse (de Haan et al.,
+*Causal Confusion in Imitation Learning*, 2019), which is why `tune` tries at most two observations. Loops, and the
+remedies against them, do not show in predictions at all.
 """
     write_file(runner.output / "README.md", text)

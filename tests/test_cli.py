@@ -52,7 +52,7 @@ def test_version_and_help(capsys):
         (["convert", "nowhere", "there"], "found nothing there"),
         (["convert", "nowhere"], "PATH"),
         (["inspect", "nowhere"], "found nothing there"),
-        (["data", "get", "nothing"], "no dataset 'nothing': expected one of pusht"),
+        (["data", "get", "nothing"], "unknown dataset 'nothing': expected one of pusht"),
         (["data", "get"], "expected the name of a dataset"),
         (["data", "eat", "pusht"], "eat"),
         (["info"], "STR"),

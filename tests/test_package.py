@@ -2,13 +2,21 @@
 
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
 
 import closedform
 
+LIGHT = ("demos", "diffusion", "kernels", "retrieval", "policies", "evaluation", "analysis", "experts")
+NEURAL = ("neural", "editing")
 
-def test_importing_is_light():
+
+@pytest.mark.parametrize("name", ["closedform", *(f"closedform.{package}" for package in LIGHT)])
+def test_importing_is_light(name):
     heavy = "numba torch h5py matplotlib zarr faiss gymnasium tyro scipy"
-    code = f"import sys, closedform; print([m for m in '{heavy}'.split() if m in sys.modules])"
+    code = f"import sys, {name}; print([m for m in '{heavy}'.split() if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -16,3 +24,26 @@ def test_every_public_name_exists():
     assert len(set(closedform.__all__)) == len(closedform.__all__)
     for name in closedform.__all__:
         assert getattr(closedform, name).__doc__
+
+
+@pytest.mark.parametrize("package", [*LIGHT, *NEURAL, "cli"])
+def test_every_subpackage_says_what_is_public(package):
+    if package in NEURAL:
+        pytest.importorskip("torch")
+    module = import_module(f"closedform.{package}")
+    assert module.__all__ and len(set(module.__all__)) == len(module.__all__)
+    assert not [name for name in module.__all__ if name.startswith("_") or not hasattr(module, name)]
+    for name in module.__all__:
+        assert getattr(module, name) is not sys.modules.get(f"closedform.{package}.{name}"), "a module hides it"
+    with pytest.raises(AttributeError):
+        _ = module.nothing_of_this_name
+
+
+def test_every_subpackage_is_tested_here():
+    folders = {path.parent.name for path in Path(closedform.__file__).parent.glob("*/__init__.py")}
+    assert folders == {*LIGHT, *NEURAL, "cli"}
+
+
+def test_the_package_is_typed():
+    """Type checkers read the annotations of an installed package only with this file."""
+    assert (Path(closedform.__file__).parent / "py.typed").is_file()

@@ -72,8 +72,10 @@ from pathlib import Path
 import matplotlib.pyplot
 from closedform.cli import main
 from closedform.cli.policy import Tune
-from closedform.analysis import tune
+from importlib import import_module
 from closedform import ClosedFormConfig
+
+tune = import_module("closedform.analysis.tune")  # the package has the function of this name
 
 def quick(demos, start, progress=None):
     trial = tune.Trial(ClosedFormConfig.preset(), 1.0, 0.1)

@@ -1,4 +1,4 @@
-"""Devices: where networks run."""
+"""Devices: where networks and batches of plans run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from closedform.errors import ConfigError, MissingExtraError
 
 
 def choose_device(name: str) -> str:
-    """The device to use: `auto` is a GPU if there is one; one that is asked for has to be there."""
+    """The device to use: `auto` is a GPU if there is one; a device named explicitly has to exist."""
     check_device(name)
     if name != "auto":
         return name
@@ -20,7 +20,7 @@ def choose_device(name: str) -> str:
 
 
 def check_device(name: str) -> None:
-    """Refuses what is no device, and a GPU that is not there; torch is asked only about GPUs."""
+    """Refuses names that are not devices, and GPUs that do not exist; torch is imported only for GPUs."""
     match = re.fullmatch(r"auto|cpu|cuda(?::([0-9]{1,4}))?", name) if isinstance(name, str) else None
     if match is None:
         raise ConfigError(f"device: expected auto, cpu, cuda or cuda:NUMBER, found {name!r}")

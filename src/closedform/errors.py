@@ -12,7 +12,7 @@ class ClosedFormError(Exception):
         super().__init__(" ".join(line.strip() for line in message.splitlines() if line.strip()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Lets an error come out of a worker process, whatever arguments its class takes."""
+        """Lets an error cross process boundaries, whatever arguments its class takes."""
         return _remade, (type(self), str(self))
 
 
@@ -23,7 +23,7 @@ def _remade(kind: type[ClosedFormError], message: str) -> ClosedFormError:
 
 
 class ConfigError(ClosedFormError, ValueError):
-    """A parameter is out of its range, or two parameters contradict each other."""
+    """A parameter is out of range, or two parameters contradict each other."""
 
 
 class DataError(ClosedFormError, ValueError):
@@ -31,7 +31,7 @@ class DataError(ClosedFormError, ValueError):
 
 
 class LoadError(ClosedFormError):
-    """A file or folder does not hold what it should."""
+    """A file or folder could not be read, or does not hold what it should."""
 
 
 class SaveError(ClosedFormError):
@@ -46,4 +46,4 @@ class MissingExtraError(ClosedFormError, ImportError):
 
 
 class ClosedFormWarning(UserWarning):
-    """Something was done differently from what was asked, without harm."""
+    """Something worth knowing that does not stop the work, such as a setting that had no effect."""

@@ -1,4 +1,4 @@
-"""What all figures share: colors, a style, and pictures inside pages."""
+"""Shared by all figures: colors, style, and images embedded in HTML pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ img { width: 100%; } code { font-size: .9em; background: #eceff4; padding: .1rem
 
 
 def pyplot() -> Any:
-    """matplotlib's pyplot, drawing into files."""
+    """matplotlib's pyplot with the file-only backend and our style."""
     try:
         import matplotlib
     except ImportError as error:
@@ -53,12 +53,12 @@ def pyplot() -> Any:
 
 
 def literal(text: str) -> str:
-    """A user's or a file's text as it is: matplotlib takes dollars for formulas, and fails at unpaired surrogates."""
+    """Text drawn verbatim: matplotlib reads dollar signs as formulas and fails on unpaired surrogates."""
     return text.replace("$", r"\$").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def drawable(values: Any) -> np.ndarray:
-    """Numbers for a figure: those that are not finite, or so large that no axis can be labeled, are not drawn."""
+    """Numbers for a figure: those that are not finite, or too large to label an axis, become NaN."""
     values = np.asarray(values, np.float64)
     return np.where(np.abs(values) <= LARGEST, values, np.nan)
 
@@ -74,5 +74,5 @@ def png(figure: Any, dpi: int = 130) -> bytes:
 
 
 def embedded(content: bytes, kind: str) -> str:
-    """A file inside a page, as a data URL."""
+    """A file embedded in a page as a data URL."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

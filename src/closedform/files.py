@@ -1,4 +1,4 @@
-"""Files: JSON that cannot do harm, checksums, and writes that appear whole or not at all."""
+"""Files: safe JSON parsing, checksums, and atomic writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "<i1", "I32": "<i4", "
 
 
 def parse_json(text: str | bytes, where: object, expected: str = "JSON") -> Any:
-    """The value of a JSON text; whatever is wrong with it, nesting without end included, is a `LoadError`.
+    """Parses a JSON text; anything wrong with it, excessive nesting included, raises `LoadError`.
 
     Args:
         text: the text.
@@ -40,13 +40,13 @@ def parse_json(text: str | bytes, where: object, expected: str = "JSON") -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:
-        raise LoadError(f"{where}: expected {expected}, found brackets nested too deeply") from error
+        raise LoadError(f"{where}: expected {expected}, found JSON nested too deeply") from error
     except ValueError as error:
         raise LoadError(f"{where}: expected {expected}, found {error}") from error
 
 
 def read_json(path: Path, expected: str = "JSON") -> Any:
-    """The value of a JSON file; see `parse_json`. A file that cannot be read is a `LoadError` as well."""
+    """Parses a JSON file; see `parse_json`. A file that cannot be read raises `LoadError` as well."""
     try:
         with open(path, "rb", opener=_open_now) as file:
             data = file.read(2**30)  # a device may never end
@@ -58,7 +58,7 @@ def read_json(path: Path, expected: str = "JSON") -> Any:
 
 
 def _open_now(path: str, flags: int) -> int:
-    """Opens a file without waiting for somebody to write into it, as a named pipe would; one with a writer is read."""
+    """Opens a file without blocking on a named pipe that nobody writes to; a pipe with a writer is read."""
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     if hasattr(os, "set_blocking"):
         os.set_blocking(descriptor, True)
@@ -67,7 +67,7 @@ def _open_now(path: str, flags: int) -> int:
 
 @contextmanager
 def saving(path: Path) -> Iterator[None]:
-    """Turns what goes wrong while a path is written, such as a full disk, into a `SaveError`."""
+    """Turns errors while writing to a path, such as a full disk, into a `SaveError`."""
     try:
         yield
     except ClosedFormError:
@@ -79,10 +79,10 @@ def saving(path: Path) -> Iterator[None]:
 
 @contextmanager
 def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
-    """A temporary file or folder that takes its place only when all of it was written; nothing is ever replaced."""
+    """A temporary file or folder, renamed to its final path once it is complete; nothing is ever overwritten."""
     _check_name(path)
     if path.exists():
-        raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
+        raise LoadError(f"{path}: expected a path that does not exist yet; choose another name or remove what is there")
     with saving(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with scratch_folder(path) as scratch:
@@ -95,10 +95,10 @@ def appearing(path: Path, *, folder: bool) -> Iterator[Path]:
 
 @contextmanager
 def scratch_folder(path: Path) -> Iterator[Path]:
-    """A folder beside a path to write in, which goes in the end; so do those that killed processes left.
+    """A temporary folder beside a path, removed on exit, along with those that killed processes left behind.
 
-    A process that is alive holds a lock on its folder, by which others tell. Where folders cannot be locked (Windows,
-    some network file systems) nothing of others is removed.
+    A live process holds a lock on its folder, so that others leave it alone. Where folders cannot be locked (Windows,
+    some network file systems) no other process's folder is removed.
     """
     for left in path.parent.glob(f".{escape(path.name)}.new-*"):
         if left.is_dir() and not left.is_symlink() and (lock := _lock(left)) is not None:
@@ -120,7 +120,7 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 
 def _lock(folder: Path, *, wait: bool = False) -> int | None:
-    """A descriptor that holds a lock on a folder until it is closed; None where it is held or cannot be had."""
+    """A descriptor that locks a folder until it is closed; None if the lock is taken or locking is not supported."""
     if fcntl is None:
         return None
     try:
@@ -137,7 +137,7 @@ def _lock(folder: Path, *, wait: bool = False) -> int | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Waits until no other process is in such a block with the same folder, where folders can be locked."""
+    """Holds an exclusive lock on a folder between processes, where folders can be locked."""
     lock = _lock(folder, wait=True)
     try:
         yield
@@ -148,9 +148,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside a path that takes its place, or that of the file there, when all of it was written.
+    """A temporary file that is renamed to `path`, replacing any file there, once it is complete.
 
-    A link stays one, to a new file; a device or pipe, such as /dev/stdout, is written to, not replaced.
+    A symbolic link is kept and its target replaced; a device or pipe, such as /dev/stdout, is written to in place.
     """
     with saving(path):
         target, new = _places(path)
@@ -167,13 +167,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Writes all of a file or nothing of it; see `replacing`. Characters that UTF-8 does not have are escaped."""
+    """Writes a file atomically; see `replacing`. Characters that UTF-8 cannot encode are escaped."""
     with replacing(path) as new:
         new.write_bytes(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
 
 
 def check_writable(path: Path) -> None:
-    """Refuses a file that cannot be written now rather than when there is work to lose."""
+    """Refuses a path that cannot be written to, before any work is done that could be lost."""
     with saving(path):
         _, new = _places(path)
         folder = next(parent for parent in new.parents if parent.exists())
@@ -184,22 +184,22 @@ def check_writable(path: Path) -> None:
 
 def _check_name(path: Path) -> None:
     if not path.name or "\0" in str(path):
-        raise SaveError(f"{path}: expected a name to write to, found none")
+        raise SaveError(f"{path}: expected a file name, found none")
 
 
 def _places(path: Path) -> tuple[Path, Path]:
-    """The file that a name stands for, and a temporary one beside it."""
+    """The file that a path resolves to, and a temporary one beside it."""
     _check_name(path)
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise SaveError(f"{path}: expected the name of a file to write, found a folder")
+        raise SaveError(f"{path}: expected a file to write, found a folder")
     special = target.exists() and not target.is_file()
     folder = Path(tempfile.gettempdir()) if special else target.parent
     return target, folder / f".{target.name}.new-{os.getpid()}"
 
 
 def crc32(arrays: Iterable[np.ndarray]) -> str:
-    """A checksum of the bytes of arrays, with their types and shapes."""
+    """The CRC-32 of arrays: their bytes, dtypes and shapes."""
     value = 0
     for array in arrays:
         value = zlib.crc32(f"{array.dtype}{array.shape}".encode(), value)
@@ -208,14 +208,14 @@ def crc32(arrays: Iterable[np.ndarray]) -> str:
 
 
 def crc32_of_bytes(data: np.ndarray, value: int = 0) -> int:
-    """The checksum of bytes (n,), which may be mapped from a file: they are read block by block and not copied."""
+    """The CRC-32 of bytes (n,), which may be memory-mapped: they are read block by block and not copied."""
     for start in range(0, len(data), BLOCK):
         value = zlib.crc32(data[start : start + BLOCK].data, value)
     return value
 
 
 def flush(path: Path) -> None:
-    """Waits until a file or folder is on the disk."""
+    """Waits until a file or folder is on disk (fsync)."""
     if os.name == "nt" and path.is_dir():
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -226,10 +226,10 @@ def flush(path: Path) -> None:
 
 
 def map_safetensors(file: BinaryIO) -> dict[str, np.ndarray]:
-    """The arrays of an open safetensors file, mapped: its header says where each begins, and nothing else is read.
+    """The arrays of an open safetensors file, memory-mapped: only its header is read.
 
-    They stay what they are when the file is closed, renamed or removed. What is no such file, has anything but arrays
-    that follow on each other from its header to its end, or has a header larger than `MAX_HEADER`, raises `ValueError`.
+    They stay valid when the file is closed, renamed or removed. A file that is not safetensors, has bytes outside its
+    arrays, or has a header larger than `MAX_HEADER`, raises `ValueError`.
     """
     file.seek(0)
     total = os.fstat(file.fileno()).st_size
@@ -240,7 +240,7 @@ def map_safetensors(file: BinaryIO) -> dict[str, np.ndarray]:
         header = json.loads(file.read(size))
         parts = [(name, *_place(facts)) for name, facts in header.items() if name != "__metadata__"]
     except RecursionError as error:
-        raise ValueError("a header with brackets nested too deeply") from error
+        raise ValueError("a header nested too deeply") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a header with {error!r}") from error
     arrays, at = {}, 0
@@ -256,7 +256,7 @@ def map_safetensors(file: BinaryIO) -> dict[str, np.ndarray]:
 
 
 def _place(facts: dict[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
-    """Type, shape, begin and end of an array, as the header of a safetensors file has them."""
+    """Type, shape, begin and end of an array, from the header of a safetensors file."""
     shape, (begin, end) = tuple(facts["shape"]), facts["data_offsets"]
     if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
         raise TypeError(f"shape {str(shape)[:100]}")
@@ -264,12 +264,12 @@ def _place(facts: dict[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...], int, 
 
 
 def name_of(file: BinaryIO, path: Path) -> str:
-    """A name by which a library opens the very file that is open here, whatever lies at its path by now."""
+    """A path by which a library opens the very file that is open here, even if its own path has been replaced."""
     file.seek(0)  # which both may share
     for folder in ("/proc/self/fd", "/dev/fd"):
         name = Path(folder, str(file.fileno()))
         if name.exists():
             return str(name)
     if not os.path.samestat(os.fstat(file.fileno()), path.stat()):  # where files that are open cannot be replaced
-        raise LoadError(f"{path}: expected the file that was opened, found another; it was replaced")
+        raise LoadError(f"{path}: expected the file that was opened, found another: it was replaced meanwhile")
     return str(path)

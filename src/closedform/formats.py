@@ -1,4 +1,4 @@
-"""The formats of saved policies that layers above `policies` read; a layer is imported when a folder asks for it."""
+"""Registers readers for saved policies of the layers above `policies`, each imported only when it is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provenance: what made a result, so that it can be made again."""
+"""Provenance: what produced a result, so that it can be reproduced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """The processor and how many cores of it there are, and the GPU, if torch is there and can use one."""
+    """The processor, its number of cores, and the GPU if torch is loaded and can use one."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -42,12 +42,12 @@ def machine() -> dict[str, Any]:
 
 
 def n_cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def commit() -> str | None:
-    """The commit of the checkout that the code is run from, None if it is not run from one or git is not there."""
+    """The commit of the checkout that the code runs from; None without a checkout or without git."""
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -67,5 +67,5 @@ def command() -> str:
 
 
 def now() -> str:
-    """The time, to the second."""
+    """The current time in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Snapshot: the files of a folder as they are at one moment, whatever becomes of the folder afterwards."""
+"""Snapshot: the files of a folder at one moment, unaffected by later changes to the folder."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ MAX_JSON = 16_000_000  # bytes
 
 
 class Snapshot:
-    """Files that were opened once, all in the same folder, and are read from there on through these handles.
+    """Files of one folder, all opened at once and read through these handles from then on.
 
-    A folder that is saved again is replaced as a whole, so that what was opened stays what it was. Where folders have
-    no descriptors (Windows) files are opened by their paths, and a folder that changed meanwhile is a `LoadError`.
+    Saving replaces a folder as a whole, so what was opened stays consistent. Where folders have no descriptors
+    (Windows), files are opened by path, and a folder that changes meanwhile raises `LoadError`.
 
     Args:
-        folder: where they are.
-        wanted: which names to open; folders among them become snapshots of their own.
+        folder: the folder.
+        wanted: says which names to open; folders among them become snapshots of their own.
 
     Attributes:
-        folder: where they were, for messages.
-        files: by name, open for reading.
+        folder: where the files were, for messages.
+        files: open files by name.
         parts: the snapshots of folders inside, by name.
     """
 
@@ -47,7 +47,7 @@ class Snapshot:
                 self._open(name)
             self._stat = folder.stat() if self._descriptor is None else os.fstat(self._descriptor)
             if self._descriptor is None and not self.unchanged():
-                raise LoadError(f"{folder}: expected a folder at rest, found one that was being replaced; try again")
+                raise LoadError(f"{folder}: the folder was replaced while it was being read; try again")
         except (FileNotFoundError, NotADirectoryError) as error:
             self.close()
             raise LoadError(f"{folder}: expected a saved policy, found no config.json in it") from error
@@ -67,7 +67,7 @@ class Snapshot:
                 self.parts[name] = Snapshot(self.folder / name, self._wanted, _within=self)
             return
         if not stat.S_ISREG(kind):
-            raise LoadError(f"{self.folder / name}: expected a file, found something else")
+            raise LoadError(f"{self.folder / name}: expected a regular file, found a device, pipe or socket")
         self.files[name] = os.fdopen(os.open(path, flags, dir_fd=self._descriptor), "rb")
 
     def __enter__(self) -> Snapshot:
@@ -77,7 +77,7 @@ class Snapshot:
         self.close()
 
     def close(self) -> None:
-        """Closes all files; arrays that were mapped from them stay."""
+        """Closes all files; arrays mapped from them stay valid."""
         for file in self.files.values():
             file.close()
         for part in self.parts.values():
@@ -87,7 +87,7 @@ class Snapshot:
             self._descriptor = None
 
     def unchanged(self) -> bool:
-        """Whether the files that are there now are still those that were opened."""
+        """Whether the folder still holds the files that were opened."""
         try:
             if not os.path.samestat(self._stat, self.folder.stat()):
                 return False
@@ -101,11 +101,11 @@ class Snapshot:
         return all(part.unchanged() for part in self.parts.values())
 
     def size(self, name: str) -> int:
-        """Of a file that is there, in bytes."""
+        """The size of a file in bytes."""
         return os.fstat(self.files[name].fileno()).st_size
 
     def json(self, name: str, expected: str = "JSON") -> Any:
-        """The value of a JSON file; whatever is wrong with it is a `LoadError`."""
+        """Parses a JSON file; anything wrong with it raises `LoadError`."""
         if name not in self.files:
             raise LoadError(f"{self.folder}: expected a saved policy, found no {name} in it")
         if self.size(name) > MAX_JSON:
@@ -114,10 +114,10 @@ class Snapshot:
         return parse_json(self.files[name].read(MAX_JSON), self.folder / name, expected)
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        """The arrays of a safetensors file, mapped; whatever is wrong with it is a `LoadError`."""
+        """The arrays of a safetensors file, memory-mapped; anything wrong with it raises `LoadError`."""
         if name not in self.files:
             raise LoadError(f"{self.folder}: expected {name} beside config.json, found none")
         try:
             return map_safetensors(self.files[name])
         except (OSError, ValueError, OverflowError) as error:
-            raise LoadError(f"{self.folder / name}: expected a whole safetensors file, found {error}") from error
+            raise LoadError(f"{self.folder / name}: expected a complete safetensors file, found {error}") from error

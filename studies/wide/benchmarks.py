@@ -124,7 +124,7 @@ def _pusht(task: str, folder: Path) -> Demos:
 
 
 def _robomimic(task: str, folder: Path) -> Demos:
-    from closedform.experts.generate import generate
+    from closedform.experts.generation import generate
 
     path = folder / "robomimic" / f"{task}.hdf5"
     if not path.exists():

@@ -63,7 +63,7 @@ def test_a_step_of_a_rollout_is_explained_with_what_the_agent_remembers():
         observation = environment.step(agent.act(observation)).observation
     plan = agent.plan(observation)
     assert np.array_equal(plan.actions, shown.plan.actions) and np.array_equal(plan.weights, shown.plan.weights)
-    with pytest.raises(ConfigError, match=r"ended after .* steps: expected an earlier step than 29"):
+    with pytest.raises(ConfigError, match=r"ended after .* steps: expected a step before that, found 29"):
         explain_rollout(Reach(), policy, familiarity, seed=4, step=29)
 
 

@@ -171,7 +171,7 @@ def test_the_report_is_one_file_that_says_it_all(tmp_path, pusht, monkeypatch):
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
     assert "a &lt;b&gt; &amp; c" in page and "wrapped angle" in page and "data:image/png;base64," in page
     assert "http" not in page
-    assert page.index("Problems") < page.index("Picture") < page.index("Numbers")
+    assert page.index("Problems") < page.index("Figure") < page.index("Numbers")
 
 
 def test_the_facts_are_json(lift):

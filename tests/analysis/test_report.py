@@ -38,7 +38,7 @@ def test_a_report_is_one_file_with_figures_videos_and_failures(results, tmp_path
     sources = re.findall(r'(?:src|href)="([^"]{0,30})', text)
     assert sources and all(source.startswith("data:") for source in sources)
     assert text.count("<video") == 6 and text.count("data:video/mp4;base64,") == 6
-    assert "bad less good" in text and re.search(r"[1-5] of 5 episodes", text)
+    assert "bad minus good" in text and re.search(r"[1-5] of 5 episodes", text)
     assert "None." in text.split("<h2>good</h2>")[1].split("<h2>bad</h2>")[0]
     assert "100000" in text.split("<h2>bad</h2>")[1]
 
@@ -50,10 +50,10 @@ def test_without_its_policy_a_report_says_so_and_shows_the_rest(tmp_path, capsys
     (tmp_path / "policy").rename(tmp_path / "gone")
     main(["report", str(tmp_path / "r.json"), "-o", str(tmp_path / "report.html"), "--env", TOY])
     said = capsys.readouterr().err
-    assert said.startswith("closedform: r: rollouts could not be run again: ") and said.count("\n") == 1
+    assert said.startswith("closedform: r: rollouts could not be rerun: ") and said.count("\n") == 1
     assert "found no file or folder there" in said
     text = (tmp_path / "report.html").read_text()
-    assert "Rollouts could not be run again" in text and "score [95%]" in text
+    assert "Rollouts could not be rerun" in text and "score [95%]" in text
 
 
 def test_nothing_to_report_is_said(capsys):
@@ -70,9 +70,9 @@ def test_code_that_only_a_results_file_names_is_not_run(results, tmp_path, monke
     good = json.loads((results / "good.json").read_text())
     (tmp_path / "r.json").write_text(json.dumps({**good, "env": name}))
     main(["report", "r.json", "-o", "report.html"])
-    assert f"code that a file names: it is run only if you name it, too (--env {name})" in capsys.readouterr().err
+    assert f"code named by a file is run only if you name it as well (--env {name})" in capsys.readouterr().err
     assert not (tmp_path / "ran").exists() and "intruder" not in sys.modules
-    assert "Rollouts could not be run again" in (tmp_path / "report.html").read_text()
+    assert "Rollouts could not be rerun" in (tmp_path / "report.html").read_text()
     with pytest.raises(LoadError, match="code that a file names"):
         Study.of(EvaluationResult.load(tmp_path / "r.json"))
 
@@ -80,7 +80,7 @@ def test_code_that_only_a_results_file_names_is_not_run(results, tmp_path, monke
 def test_an_environment_that_no_results_file_names_is_refused(results, capsys):
     with pytest.raises(SystemExit):
         main(["report", str(results / "good.json"), "--env", "os:abort"])
-    assert f"env: expected that of a results file, {TOY}, found 'os:abort'" in capsys.readouterr().err
+    assert f"env: expected the environment of a results file, {TOY}, found 'os:abort'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["/dev/tty", "\ud800", "no\0where"])

@@ -1,18 +1,20 @@
 """Tuning: finds what the demonstrations ask for, and leaves alone what they do not."""
 
 import json
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, load_demos, save_demos
-from closedform.analysis import tune as module
-from closedform.analysis.tune import prediction_errors, tune
+from closedform.analysis import tune
+from closedform.analysis.tune import prediction_errors
 from closedform.cli import main
 from closedform.errors import DataError
 from closedform.policies.choice import make_policy
 from tests.conftest import random_demos, slow_on_the_reference
 
+module = import_module("closedform.analysis.tune")  # the package has the function of this name
 pytestmark = pytest.mark.filterwarnings("ignore::closedform.ClosedFormWarning")
 
 
@@ -71,7 +73,7 @@ def test_the_same_demonstrations_give_the_same_parameters(monkeypatch):
 
 
 def test_one_episode_is_not_enough():
-    with pytest.raises(DataError, match="at least two episodes to predict one from the others"):
+    with pytest.raises(DataError, match="at least two episodes for leave-one-out prediction"):
         tune(random_demos(np.random.default_rng(0), 1, 30, 2, 2))
 
 
@@ -80,7 +82,7 @@ def test_the_command_writes_a_file_that_policies_are_made_of(tmp_path, capsys, m
     save_demos(swings(n_episodes=4), tmp_path / "demos")
     main(["tune", str(tmp_path / "demos"), "-o", str(tmp_path / "tuned.json")])
     said = capsys.readouterr().out
-    assert "n_obs_steps      2   (was 1)" in said and "error of left-out episodes" in said
+    assert "n_obs_steps      2   (was 1)" in said and "leave-one-out error" in said
     written = json.loads((tmp_path / "tuned.json").read_text())
     assert written["error"] < written["error_before"]
     policy = make_policy(str(tmp_path / "tuned.json"), load_demos(tmp_path / "demos"))

@@ -91,7 +91,7 @@ def test_stretches_that_meet_a_condition_become_episodes():
     found = demos.where((values != 2) & (values < 13))
     assert [episode.observations[:, 0].tolist() for episode in found] == [[0, 1], [3, 4, 5], [10, 11, 12]]
     assert found.tasks == ("a", "a", "b")
-    with pytest.raises(ClosedFormError, match="none of the 10 meets the condition"):
+    with pytest.raises(ClosedFormError, match="that meets the condition, found none of 10"):
         demos.where(values > 99)
     for wrong in (values, values[:3] > 0):
         with pytest.raises(ClosedFormError, match="expected true or false for each of 10 steps"):

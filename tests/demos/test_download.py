@@ -135,11 +135,11 @@ def test_a_cut_download_is_continued_and_not_begun_anew(tmp_path):
 @pytest.mark.parametrize(
     ("faults", "options", "message"),
     [
-        (["wrong bytes"], {"sha256": SHA256}, "expected sha256 .* the download was thrown away"),
-        (["shorter"], {"size": len(CONTENT)}, "expected 300000 bytes, found 299000; the download was thrown away"),
+        (["wrong bytes"], {"sha256": SHA256}, "expected sha256 .* download discarded"),
+        (["shorter"], {"size": len(CONTENT)}, "expected 300000 bytes, found 299000; download discarded"),
         (["404"], {}, "expected a file, found HTTP 404"),
-        (["500"] * 9, {}, "broke off 5 times, last with: HTTP 500"),
-        (["stall"] * 9, {"attempts": 2}, "broke off 2 times"),
+        (["500"] * 9, {}, "interrupted 5 times, last by: HTTP 500"),
+        (["stall"] * 9, {"attempts": 2}, "interrupted 2 times"),
     ],
     ids=["wrong", "short", "404", "500", "stall"],
 )
@@ -153,7 +153,7 @@ def test_what_is_not_right_never_gets_its_name(tmp_path, faults, options, messag
 
 def test_a_download_without_end_stops_at_its_size(tmp_path):
     server = Server(["endless"] * 9)
-    with pytest.raises(ClosedFormError, match="expected 300000 bytes, found more; the download was thrown away"):
+    with pytest.raises(ClosedFormError, match="expected 300000 bytes, found more; download discarded"):
         download(server.url, tmp_path / "data.bin", size=len(CONTENT), progress=False)
     server.shutdown()
     assert len(server.ranges) == 1 and server.sent < 100 * len(CONTENT)
@@ -168,9 +168,9 @@ def test_a_download_of_unknown_size_is_bounded(tmp_path, monkeypatch):
 
 
 def test_nobody_there_and_other_schemes(tmp_path):
-    with pytest.raises(ClosedFormError, match=r"broke off 2 times, last with: .*refused"):
+    with pytest.raises(ClosedFormError, match=r"interrupted 2 times, last by: .*refused"):
         download("http://127.0.0.1:9/x", tmp_path / "x", attempts=2, progress=False)
-    with pytest.raises(ClosedFormError, match="begins with http:// or https://"):
+    with pytest.raises(ClosedFormError, match="starts with http:// or https://"):
         download("file:///etc/passwd", tmp_path / "x")
 
 
@@ -253,7 +253,7 @@ def test_archives_stay_in_their_folder(tmp_path, make):
 def test_archives_are_bounded(tmp_path):
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros", bytes(5_000_000))
-    with pytest.raises(ClosedFormError, match="expected at most 1000000 bytes"):
+    with pytest.raises(ClosedFormError, match="expected at most 1000000 unpacked bytes"):
         unpack(tmp_path / "bomb.zip", tmp_path, largest=1_000_000)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bomb.zip"]
 
@@ -274,7 +274,7 @@ def test_a_dataset_is_got_once(tmp_path, monkeypatch):
     file = RemoteFile("toy/toy.tar.gz", server.url, sha256=hashlib.sha256(content).hexdigest(), member="toy/demos.npz")
     toy = Dataset("toy", "a toy", "MIT", "arrays", (file,), ("toy/demos.npz",))
     monkeypatch.setitem(CATALOG, "toy", toy)
-    with pytest.raises(ClosedFormError, match="get it with 'closedform data get toy'"):
+    with pytest.raises(ClosedFormError, match="download it with 'closedform data get toy'"):
         dataset_path("toy")
     assert cached_path(toy) is None
     paths = [get_dataset(toy, progress=False) for _ in range(2)]
@@ -297,7 +297,7 @@ def unknown(tmp_path, monkeypatch):
 
 def test_what_has_no_known_checksum_is_only_downloaded_on_trust(unknown):
     toy, server = unknown
-    message = r"no checksum is known; it comes over plain http, .*\(--trust"
+    message = r"no checksum is known; it comes over plain http, .*pass --trust"
     with pytest.raises(ClosedFormError, match=message):
         get_dataset(toy, progress=False)
     assert server.ranges == [] and cached_path(toy) is None
@@ -308,7 +308,7 @@ def test_what_has_no_known_checksum_is_only_downloaded_on_trust(unknown):
     assert get_dataset(toy, progress=False) == path  # known from now on
     path.unlink()
     server.content = server.content[:-1] + b"?"
-    with pytest.raises(ClosedFormError, match=r"expected sha256 .*; the download was thrown away"):
+    with pytest.raises(ClosedFormError, match=r"expected sha256 .*; download discarded"):
         get_dataset(toy, progress=False, trust=True)
     assert not path.exists()
 
@@ -350,7 +350,7 @@ def test_what_is_unpacked_is_noted_too(tmp_path, monkeypatch):
     path = get_dataset(toy, progress=False, trust=True)
     server.shutdown()
     assert sorted(p.name for p in path.parent.glob("*.sha256")) == ["demos.npz.sha256", "toy.tar.gz.sha256"]
-    assert "1 files as they were downloaded (sha256)" in verify_demos(path).verified
+    assert "1 downloaded files (sha256)" in verify_demos(path).verified
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(ClosedFormError, match="checksum mismatch"):
         verify_demos(path)

@@ -57,9 +57,9 @@ def test_a_round_trip_keeps_every_number(tmp_path, demos, name, to, dtype):
     assert read.rate == 20.0
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert_same(load_demos(tmp_path / name, episodes=[2, 0]), [demos[2], demos[0]])
-    with pytest.raises(ClosedFormError, match="expected episodes from 0 to 3, asked for 4"):
+    with pytest.raises(ClosedFormError, match="expected episodes from 0 to 3, found 4"):
         load_demos(tmp_path / name, episodes=[4])
-    with pytest.raises(ClosedFormError, match="expected nothing there to be overwritten"):
+    with pytest.raises(ClosedFormError, match="expected a path that does not exist yet"):
         save_demos(demos, tmp_path / name, to)
 
 
@@ -304,7 +304,7 @@ def test_bad_files_are_refused_with_the_reason(tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     refused(tmp_path / "empty", "found an empty file")
     (tmp_path / "random").write_bytes(bytes(range(256)))
-    refused(tmp_path / "random", "found a file that begins with")
+    refused(tmp_path / "random", "found a file that starts with")
     good = {"actions": np.zeros((4, 1)), "episode_ends": [4]}
     refused(npz(tmp_path / "a.npz", **good), "expected one of observations, .* for observations, found actions")
     refused(npz(tmp_path / "b.npz", observations=np.array([["x"]] * 4), **good), "real numbers, found dtype <U1")
@@ -323,9 +323,9 @@ def test_bad_files_are_refused_with_the_reason(tmp_path):
     refused(tmp_path / "h.csv", "line 2: expected numbers")
     (tmp_path / "i.csv").write_text("episode,obs,act\n0,1,1\n1,1,1\n0,1,1\n")
     refused(tmp_path / "i.csv", "found an episode in two places")
-    refused(tmp_path / "i.csv", "masks and absolute actions are for robomimic files", mask="train")
+    refused(tmp_path / "i.csv", "masks and absolute actions apply to robomimic files only", mask="train")
     pq.write_table(pa.table({"action": [1.0]}), tmp_path / "j.parquet")
-    refused(tmp_path / "j.parquet", "a LeRobot dataset is the folder that holds meta/info.json")
+    refused(tmp_path / "j.parquet", "a LeRobot dataset is the folder with meta/info.json")
     with h5py.File(tmp_path / "k.hdf5", "w") as file:
         file["x"] = 1
     refused(tmp_path / "k.hdf5", "an HDF5 file without data/demo_N or episode_N")
@@ -405,7 +405,7 @@ def test_damaged_real_files_are_refused_or_read(tmp_path_factory, lift, data):
 
 
 @pytest.mark.parametrize(
-    ("name", "to", "message"), [("x.txt", None, "expected a name ending"), ("x", "csv", "of folder")]
+    ("name", "to", "message"), [("x.txt", None, "expected a name ending"), ("x", "csv", "one of the formats folder")]
 )
 def test_unknown_targets_are_refused(tmp_path, demos, name, to, message):
     with pytest.raises(ClosedFormError, match=message):

@@ -92,10 +92,10 @@ def test_a_limit_can_be_set_and_is_the_memory_that_is_free(tmp_path, monkeypatch
     monkeypatch.setenv(sizes.VARIABLE, "1M")
     assert load_demos(tmp_path / "demos").n_steps == 24
     monkeypatch.setenv(sizes.VARIABLE, "much")
-    refused(tmp_path / "demos", "expected bytes, such as 2000000000 or 20G, found 'much'")
+    refused(tmp_path / "demos", "expected a number of bytes, such as 2000000000 or 20G, found 'much'")
     monkeypatch.delenv(sizes.VARIABLE)
     monkeypatch.setattr(sizes, "free_memory", lambda: 1000)
-    refused(tmp_path / "demos", "expected at most 1.0 kB of numbers, which is the memory that is free")
+    refused(tmp_path / "demos", "expected at most 1.0 kB of numbers, which is the free memory")
 
 
 def test_the_footer_of_parquet_says_how_much_there_is(tmp_path):
@@ -122,7 +122,7 @@ def test_headers_that_promise_more_than_there_is_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(4, [("obs", float), ("act", float), ("episode", int)]))
     data = (tmp_path / "a.npy").read_bytes()
     (tmp_path / "a.npy").write_bytes(data.replace(b"'shape': (4,)", b"'shape': (9,)"))
-    refused(tmp_path / "a.npy", "expected 216 bytes of a.npy as its header says, found 96")
+    refused(tmp_path / "a.npy", "expected 216 bytes of a.npy according to its header, found 96")
 
 
 # JSON, rates, numbers and options
@@ -170,9 +170,9 @@ def set_attribute(path, name, value):
 
 @pytest.mark.parametrize("rate", [float("nan"), 0, -5, float("inf"), 10**400, 1e-300, True, "20", [20]], ids=repr)
 def test_rates_that_are_none_are_refused_in_every_format(tmp_path, demos, rate):
-    with pytest.raises(ClosedFormError, match="steps a second"):
+    with pytest.raises(ClosedFormError, match="steps per second"):
         Demos(demos, rate=rate)
-    with pytest.raises(ClosedFormError, match="steps a second"):
+    with pytest.raises(ClosedFormError, match="steps per second"):
         demos.rate = rate
     for name, to in (("own", None), ("z.zarr", None), ("h.hdf5", None), ("lr", "lerobot")):
         save_demos(demos, tmp_path / name, to)
@@ -181,34 +181,34 @@ def test_rates_that_are_none_are_refused_in_every_format(tmp_path, demos, rate):
         facts = json.loads((tmp_path / file).read_text())
         (tmp_path / file).write_text(json.dumps(facts | {key: rate}))
     for name in ("own", "z.zarr", "lr"):
-        refused(tmp_path / name, "steps a second")
+        refused(tmp_path / name, "steps per second")
     with h5py.File(tmp_path / "h.hdf5", "a") as file:
         file["data"].attrs["env_args"] = json.dumps({"env_name": "x", "env_kwargs": {"control_freq": rate}})
-    refused(tmp_path / "h.hdf5", "steps a second")
+    refused(tmp_path / "h.hdf5", "steps per second")
 
 
 @pytest.mark.parametrize("numbers", [[0, np.nan, 0, 0], [0, 0.5, 1, 1], [0, np.inf, np.inf, 1]], ids=str)
 def test_episode_numbers_that_are_not_whole_are_refused(tmp_path, numbers):
     np.savez(tmp_path / "a.npz", obs=np.zeros((4, 1)), action=np.zeros((4, 1)), episode=numbers)
-    refused(tmp_path / "a.npz", "the episode of each step of whole numbers")
+    refused(tmp_path / "a.npz", "the episode of each step to be whole numbers")
     rows = "\n".join(f"{number},0,0" for number in numbers)
     (tmp_path / "a.csv").write_text(f"episode,obs,act\n{rows}\n")
-    refused(tmp_path / "a.csv", "the episode of each step of whole numbers")
+    refused(tmp_path / "a.csv", "the episode of each step to be whole numbers")
 
 
 def test_options_are_not_ignored(tmp_path, demos):
     save_demos(demos, tmp_path / "own")
-    refused(tmp_path / "own", "without keys to choose from", observation_keys=["hand"])
-    refused(tmp_path / "own", "without keys to choose from", action_key="torque")
-    refused(tmp_path / "own", "masks and absolute actions are for robomimic files", mask="train")
+    refused(tmp_path / "own", "with no keys to choose from", observation_keys=["hand"])
+    refused(tmp_path / "own", "with no keys to choose from", action_key="torque")
+    refused(tmp_path / "own", "masks and absolute actions apply to robomimic files only", mask="train")
     assert len(load_demos(tmp_path / "own", observation_keys=["observations"], action_key="actions")) == 3
     for options in ({"observation_keys": ["x"]}, {"action_key": "x"}, {"mask": "x"}, {"actions": "absolute"}):
-        refused(list(demos), "are for files, found a list of arrays", **options)
-    refused(list(demos), "expected episodes from 0 to 2, asked for 3", episodes=[3])
+        refused(list(demos), "apply to files only, found a list of arrays", **options)
+    refused(list(demos), "expected episodes from 0 to 2, found 3", episodes=[3])
     refused(tmp_path / "own", "expected whole numbers", episodes=[0.5])
     refused(tmp_path / "own", "expected whole numbers", episodes=[True])
     refused(tmp_path / "own", "expected at most 1000000 numbers", episodes=range(10**12))
-    refused("x" * 5000, "expected a path that can be looked at")
+    refused("x" * 5000, "expected an accessible path")
     refused("a\0b", "expected")
 
 
@@ -233,7 +233,7 @@ def test_bytes_behind_an_array_are_not_read(tmp_path):
             with archive.open(f"{name}.npy", "w") as file:
                 np.lib.format.write_array(file, array)
                 file.write(bytes(1000 if name == "actions" else 0))
-    refused(path, "expected 16 bytes of actions as its header says, found 1016")
+    refused(path, "expected 16 bytes of actions according to its header, found 1016")
 
 
 @pytest.mark.parametrize("kind", [pa.binary(1000), pa.string(), pa.list_(pa.binary())])

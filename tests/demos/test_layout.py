@@ -27,11 +27,11 @@ def test_json_keeps_everything():
         ([("a", "position", 4)], "'position' has 2 or 3 numbers, found size 4"),
         ([("a", "quaternion", 3)], "'quaternion' has 4 numbers, found size 3"),
         ([("a", "pose")], "unknown kind 'pose'"),
-        ([("world", "position", 2)], "not 'world'"),
-        ([("a.b", "position", 2)], "has no '.'"),
+        ([("world", "position", 2)], "must not be empty, 'world'"),
+        ([("a.b", "position", 2)], "or contain '.'"),
         ([("a", "position", 2), ("a", "position", 2)], "'a' has more than one position"),
         ([("a", "angle"), ("a", "quaternion")], "more than one rotation"),
-        ([("a", "position", 2), ("a", "quaternion")], "a planar position goes with an angle"),
+        ([("a", "position", 2), ("a", "quaternion")], "a planar position needs an angle"),
     ],
 )
 def test_contradictions_are_refused(entries, message):

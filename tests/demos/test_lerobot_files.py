@@ -24,22 +24,22 @@ FEATURES = {"observation.state": {"dtype": "float64", "shape": [1]}, "action": {
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"fps": 10**400}, "steps a second between .*, found a number too large"),
-        ({"fps": 0}, "steps a second between .*, found 0"),
+        ({"fps": 10**400}, "steps per second, found a number too large"),
+        ({"fps": 0}, "steps per second, found 0"),
         ({"fps": -5}, "found -5"),
         ({"fps": float("nan")}, "found nan"),
         ({"fps": float("inf")}, "found a number too large"),
-        ({"fps": True}, "expected a number of steps a second, found True"),
-        ({"fps": "10"}, "expected a number of steps a second, found '10'"),
-        ({"features": FEATURES | {"action": {"shape": None}}}, "the shape of action in whole numbers, found None"),
-        ({"features": FEATURES | {"action": {"shape": ["1"]}}}, "the shape of action in whole numbers"),
-        ({"features": FEATURES | {"action": {"shape": [2**70]}}}, "the shape of action in whole numbers"),
+        ({"fps": True}, "expected a number of steps per second, found True"),
+        ({"fps": "10"}, "expected a number of steps per second, found '10'"),
+        ({"features": FEATURES | {"action": {"shape": None}}}, "the shape of action to be whole numbers, found None"),
+        ({"features": FEATURES | {"action": {"shape": ["1"]}}}, "the shape of action to be whole numbers"),
+        ({"features": FEATURES | {"action": {"shape": [2**70]}}}, "the shape of action to be whole numbers"),
         ({"features": FEATURES | {"action": {"shape": [2]}}}, "expected action of 2 numbers, found 1"),
         ({"features": [1]}, "description of features"),
-        ({"features": FEATURES | {"x": 1}}, "described by a dictionary"),
+        ({"features": FEATURES | {"x": 1}}, "a dictionary for each feature"),
         ({"codebase_version": ["v3.0"]}, "expected a version"),
-        ({"total_frames": 7}, "expected 7 frames as info.json says, found 4"),
-        ({"total_episodes": 7}, "expected 7 episodes as info.json says, found 2"),
+        ({"total_frames": 7}, "expected 7 frames according to info.json, found 4"),
+        ({"total_episodes": 7}, "expected 7 episodes according to info.json, found 2"),
         ({"closedform": {"action_layout": 5}}, "expected action_layout to be a layout"),
         ({"closedform": {"action_layout": [{"kind": [], "size": 1}]}}, "expected action_layout to be a layout"),
         ({"closedform": {"closedform_checksums": 5}}, "expected closedform_checksums"),
@@ -78,8 +78,8 @@ def test_an_episode_that_goes_on_in_another_file_is_put_together(tmp_path):
         ({"frame_index": [0, 1, np.nan, 0]}, "each frame of episode 0 once"),
         ({"index": [5, 5, 6, 7]}, "each frame of episode 0 once"),
         ({"timestamp": [0.0, 0.1, 0.1, 0]}, "each frame of episode 0 once"),
-        ({"episode_index": [0, np.nan, 0, 1]}, "expected episode_index of whole numbers, found nan"),
-        ({"episode_index": [0, 0.5, 0, 1]}, "expected episode_index of whole numbers, found 0.5"),
+        ({"episode_index": [0, np.nan, 0, 1]}, "expected episode_index to be whole numbers, found nan"),
+        ({"episode_index": [0, 0.5, 0, 1]}, "expected episode_index to be whole numbers, found 0.5"),
         ({"episode_index": [0, 1, 0, 1]}, "expected the frames of an episode together, found episode 0 twice"),
         ({"episode_index": ["a", "a", "a", "b"]}, "expected episode_index to be numbers"),
     ],
@@ -95,8 +95,8 @@ def test_lengths_of_episodes_are_compared_with_the_table_of_episodes(tmp_path):
     save_demos(planar_demos(np.random.default_rng(0), 3, 8), tmp_path / "lr", "lerobot")
     table = tmp_path / "lr" / "meta" / "episodes" / "chunk-000" / "file-000.parquet"
     pq.write_table(pa.table({"episode_index": [0, 1, 2], "length": [8, 7, 8]}), table)
-    refused(tmp_path / "lr", "expected 7 frames as meta/episodes says of episode 1, found 8 frames")
+    refused(tmp_path / "lr", "episode 1: expected 7 frames according to meta/episodes, found 8 frames")
     table.unlink()
     lines = [json.dumps({"episode_index": i, "length": 8, "quality": 0.5}) for i in range(2)]
     (tmp_path / "lr" / "meta" / "episodes.jsonl").write_text("\n".join(lines))
-    refused(tmp_path / "lr", "expected no such episode as meta/episodes says of episode 2")
+    refused(tmp_path / "lr", "episode 2: expected no such episode according to meta/episodes")

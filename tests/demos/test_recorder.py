@@ -192,7 +192,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path, monkeypatch):
         monkeypatch.setattr(recorder_module.os, "fsync", full)
         recorder.append(*step(1))
         wait_until(lambda: recorder._failure is not None)
-        with pytest.raises(RecordError, match="No space left on device; what was written before is still there"):
+        with pytest.raises(RecordError, match="No space left on device; earlier steps are on disk"):
             recorder.append(*step(2))
         with pytest.raises(RecordError, match=r"expected to write 3 steps, found .*No space left.* call end again"):
             recorder.end()
@@ -209,7 +209,7 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path):
         Recorder(tmp_path / "file", OBSERVATIONS, ACTIONS)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "thesis.tex").write_text("years of work")
-    with pytest.raises(RecordError, match="found others"):
+    with pytest.raises(RecordError, match="found other files"):
         Recorder(tmp_path / "thesis", OBSERVATIONS, ACTIONS)
 
 
@@ -251,7 +251,7 @@ def test_a_damaged_part_keeps_no_other_from_being_recovered_and_is_never_removed
     parts = unfinished(folder, 3)
     flip(parts[1], 10)  # of its widths
     before = parts[1].read_bytes()
-    with pytest.warns(ClosedFormWarning, match=r"episode_000001\.part: expected the part .* kept as it is"):
+    with pytest.warns(ClosedFormWarning, match=r"episode_000001\.part: expected the part .* left unchanged"):
         assert recover(folder) == [0, 2]
     demos = load_demos(folder)
     assert [episode.observations[0, 0] for episode in demos] == [0, 200]
@@ -310,7 +310,7 @@ def test_the_part_of_a_finished_episode_is_removed_only_if_it_is_in_it(tmp_path)
     assert recover(folder) == [] and not part.exists()
     part.write_bytes(content)
     flip(folder / "episode_000000.safetensors", -1)
-    with pytest.warns(ClosedFormWarning, match="the file was damaged; it is kept"):
+    with pytest.warns(ClosedFormWarning, match="the file is damaged; left unchanged"):
         assert recover(folder) == []
     assert part.read_bytes() == content
 
@@ -326,14 +326,14 @@ def test_a_full_disk_at_the_end_of_an_episode_or_while_recovering_loses_nothing(
         recorder.begin()
         recorder.append(*step(0))
         monkeypatch.setattr("closedform.demos.formats.folder.save_file", full)
-        with pytest.raises(RecordError, match=r"No space left on device.*make room and call end again"):
+        with pytest.raises(RecordError, match=r"No space left on device.*free some space and call end again"):
             recorder.end()
         monkeypatch.undo()
         assert recorder.end() == 0
         recorder.begin()
         recorder.append(*step(1))
     monkeypatch.setattr("closedform.demos.formats.folder.save_file", full)
-    with pytest.raises(RecordError, match=r"No space left on device.*make room and recover again"):
+    with pytest.raises(RecordError, match=r"No space left on device.*free some space and recover again"):
         recover(folder)
     monkeypatch.undo()
     assert recover(folder) == [1]

@@ -36,7 +36,7 @@ def test_every_episode_is_verified(originals, name, to):
     folder, _ = originals
     found = verify_demos(folder / name)
     assert (found.n_episodes, found.n_steps) == (3, 60)
-    assert "3 of 3 episodes as closedform wrote them (crc32)" in found.verified
+    assert "3 of 3 episodes written by closedform (crc32)" in found.verified
     assert load_demos(folder / name, episodes=[2, 0]).verified == 2
 
 
@@ -130,7 +130,7 @@ def lose_an_episode_of_hdf5(path):
         ("demos.hdf5", change_layout_of_hdf5, "checksum mismatch in the layouts"),
         ("demos", change_layout_of_folder, "checksum mismatch in the layouts or the rate"),
         ("lr", change_layout_of_lerobot, "checksum mismatch in the layouts"),
-        ("demos.hdf5", lose_the_description_of_hdf5, "expected closedform_checksums of each episode"),
+        ("demos.hdf5", lose_the_description_of_hdf5, "expected closedform_checksums for each episode"),
         ("demos.hdf5", lose_an_episode_of_hdf5, "checksum mismatch in the layouts, the rate or the number of episodes"),
     ],
 )
@@ -153,30 +153,30 @@ def test_episodes_that_another_program_added_are_read_and_not_verified(originals
         file["data/demo_3/obs/observation"] = np.zeros((4, 5))
         file["data/demo_3/actions"] = np.zeros((4, 2))
     found = verify_demos(tmp_path / "demos.hdf5")
-    assert found.n_episodes == 4 and "3 of 4 episodes as closedform wrote them (crc32)" in found.verified
-    assert found.unverified[0].startswith("1 of 4 episodes: there is no checksum")
+    assert found.n_episodes == 4 and "3 of 4 episodes written by closedform (crc32)" in found.verified
+    assert found.unverified[0].startswith("1 of 4 episodes have no checksum")
 
 
 def test_what_has_no_checksum_is_said_to_have_none(tmp_path, capsys):
     np.savez(tmp_path / "a.npz", observations=np.zeros((4, 2)), actions=np.zeros((4, 1)), episode_ends=[4])
     (tmp_path / "a.csv").write_text("episode,obs,act\n0,1,1\n")
     main(["data", "verify", str(tmp_path / "a.csv")])
-    assert "not verified: 1 of 1 episodes: there is no checksum" in capsys.readouterr().out
+    assert "not verified: 1 of 1 episodes have no checksum" in capsys.readouterr().out
     main(["data", "verify", str(tmp_path / "a.npz"), "--json"])
-    assert json.loads(capsys.readouterr().out)["verified"] == ["what was read of the zip (crc32)"]
+    assert json.loads(capsys.readouterr().out)["verified"] == ["the files read from the zip (crc32)"]
 
 
 def test_downloads_are_compared_with_what_they_were(originals, tmp_path):
     shutil.copytree(originals[0] / "demos.zarr", tmp_path / "demos.zarr")
     write_manifest(tmp_path / "demos.zarr")
     found = verify_demos(tmp_path / "demos.zarr")
-    assert any("files as they were downloaded (sha256)" in what for what in found.verified)
+    assert any("downloaded files (sha256)" in what for what in found.verified)
     attributes = tmp_path / "demos.zarr" / "data" / ".zattrs"
     attributes.write_text(attributes.read_text() + " ")
     with pytest.raises(ClosedFormError, match=r"data/.zattrs: checksum mismatch: expected sha256"):
         verify_demos(tmp_path / "demos.zarr")
     attributes.unlink()
-    with pytest.raises(ClosedFormError, match=r"expected demos.zarr/data/.zattrs as demos.zarr.sha256 says"):
+    with pytest.raises(ClosedFormError, match=r"expected demos.zarr/data/.zattrs, which demos.zarr.sha256 lists"):
         verify_demos(tmp_path / "demos.zarr")
     manifest_of(tmp_path / "demos.zarr").write_text("nonsense\n")
     with pytest.raises(ClosedFormError, match="expected lines of sha256 and name"):

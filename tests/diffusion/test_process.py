@@ -63,7 +63,7 @@ def test_ddpm_preserves_variance(schedule):
 def test_wrong_numbers_of_steps_are_refused():
     with pytest.raises(ClosedFormError, match="at least 1 diffusion step, found 0"):
         Flow().times(0)
-    with pytest.raises(ClosedFormError, match="100 levels has no 101 steps"):
+    with pytest.raises(ClosedFormError, match="at most as many steps as the 100 levels of the DDPM process, found 101"):
         DDPM().times(101)
     with pytest.raises(ClosedFormError, match="'cosine' or 'linear', found 'sine'"):
         DDPM(schedule="sine")  # pyright: ignore[reportArgumentType]

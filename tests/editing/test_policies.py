@@ -169,7 +169,9 @@ def test_edited_policies_are_saved_and_loaded(neural, everything, tmp_path):
     with pytest.raises(ClosedFormError, match="expected a saved policy"):  # and not another policy without a word
         load_policy(tmp_path / "knowing")
     (tmp_path / "guided" / "notes.txt").write_text("mine")
-    with pytest.raises(ClosedFormError, match="expected nothing, or an edited policy to replace, found other files"):
+    with pytest.raises(
+        ClosedFormError, match="expected an empty folder or an edited policy to replace, found other files"
+    ):
         AugmentedPolicy(neural, half).save(tmp_path / "guided")
     (tmp_path / "guided" / "notes.txt").unlink()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
@@ -213,7 +215,7 @@ def test_the_command_edits_and_the_result_can_be_evaluated(neural, tmp_path, cap
         assert json.loads((tmp_path / f"{name}.json").read_text())["complete"]
     with pytest.raises(SystemExit):
         main(["edit", "guide", *common, "-o", str(tmp_path / "x")])
-    assert "expected all demonstrations as --everything" in capsys.readouterr().err
+    assert "expected --everything with all demonstrations" in capsys.readouterr().err
     for arguments, message in (
         (["augment", *common, "--w", "2"], "augment: expected no --w, found 2"),
         (["guide", *common, "--everything", str(tmp_path / "all"), "--c", "1"], "guide: expected no --c"),

@@ -85,7 +85,7 @@ def test_what_is_missing_is_said_before_anything_is_built(demos, built):
 
 
 def test_an_environment_with_other_layouts_than_its_class_is_refused():
-    with pytest.raises(ConfigError, match="expected the observation_layout that its class has, found another"):
+    with pytest.raises(ConfigError, match="expected the observation_layout of its class, found another"):
         make_environment(f"{TOY}:Contradicting")
 
 

@@ -114,7 +114,7 @@ def test_an_interruption_leaves_what_was_done(saved, tmp_path):
         release.touch()  # the episodes under way end; the others would take another minute
         _, said = process.communicate()
     assert process.returncode == 130
-    assert "of 200 episodes, which are in" in said and "the same command goes on from there" in said
+    assert "of 200 episodes, which are in" in said and "run the same command to resume" in said
     results = EvaluationResult.load(path)
     assert not results.complete and 0 < len(results.episodes) < 200
     assert results.score.mean == pytest.approx(np.mean([row.score for row in results.episodes]))
@@ -123,7 +123,7 @@ def test_an_interruption_leaves_what_was_done(saved, tmp_path):
 def test_an_error_in_an_environment_names_the_seed(saved, tmp_path):
     for workers in (1, 2):
         study = Study.make(f"{TOY}:StopsAtSeed3", None, saved, seed=0, n_episodes=6)
-        with pytest.raises(EvaluationError, match="the episode of seed 3 stopped: ValueError: no more"):
+        with pytest.raises(EvaluationError, match="the episode of seed 3 failed: ValueError: no more"):
             study.run(tmp_path / f"{workers}.json", workers)
     assert EvaluationResult.load(tmp_path / "1.json").episodes
 
@@ -134,7 +134,7 @@ def test_a_part_made_by_other_code_is_not_gone_on_from(saved, tmp_path):
     complete = study.run(path, 1)
     part = study.result(complete.episodes[:2])
     dataclasses.replace(part, origin=dataclasses.replace(part.origin, commit="0ld")).save(path)
-    with pytest.raises(ClosedFormError, match="found one with commit 0ld"):
+    with pytest.raises(ClosedFormError, match="found commit 0ld"):
         study.run(path, 1)
     dataclasses.replace(complete, origin=dataclasses.replace(complete.origin, commit="0ld")).save(path)
     assert study.run(path, 1).origin.commit == "0ld"  # complete ones stay what they are
@@ -149,14 +149,14 @@ def test_without_git_nothing_is_lost(saved, tmp_path, monkeypatch):
 def test_a_policy_that_changed_under_its_name_is_not_the_one_that_was_evaluated(saved, tmp_path):
     results = Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=1).run(tmp_path / "r.json", 1)
     ClosedFormPolicy(reach_demos(), tau=0.3).save(saved)
-    with pytest.raises(ClosedFormError, match="found one with other parameters under its name"):
+    with pytest.raises(ClosedFormError, match="found different parameters under its name"):
         Study.of(results, f"{TOY}:Reach")
 
 
 def test_a_file_of_another_evaluation_is_not_overwritten(saved, tmp_path):
     path = tmp_path / "results.json"
     Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=2).run(path, 1)
-    with pytest.raises(ClosedFormError, match=r"found another one .* 2 episodes from seed 0"):
+    with pytest.raises(ClosedFormError, match=r"found another evaluation .* 2 episodes from seed 0"):
         Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=3).run(path, 1)
     assert EvaluationResult.load(path).subject.n_episodes == 2
 
@@ -194,14 +194,14 @@ def test_environments_of_installed_packages_are_found(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("kitchen", "no environment 'kitchen': expected one of can, .*, pusht, .*, or package.module:function"),
-        ("nowhere.at_all:Robot", "expected to find Robot in nowhere.at_all"),
-        (f"{TOY}:Robot", "expected to find Robot in tests.evaluation.toy"),
+        ("kitchen", "unknown environment 'kitchen': expected can, .*, pusht, .*, or package.module:function"),
+        ("nowhere.at_all:Robot", "expected Robot in nowhere.at_all"),
+        (f"{TOY}:Robot", "expected Robot in tests.evaluation.toy"),
         (f"{TOY}:NotAnEnvironment", "expected an Environment, found a NotAnEnvironment without observation_layout"),
-        (f"{TOY}:Broken", "expected to make it, found RuntimeError"),
+        (f"{TOY}:Broken", "could not be created: RuntimeError"),
         (f"{TOY}:WithoutLayout", "expected action_layout to be a Layout, found 2"),
         (f"{TOY}:Endless", "expected max_steps of at least 1, found 0"),
-        (":Robot", "no environment ':Robot'"),
+        (":Robot", "unknown environment ':Robot'"),
     ],
 )
 def test_an_unknown_environment_says_what_there_is(name, message):
@@ -221,15 +221,15 @@ def test_widths_that_do_not_fit_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--env", "kitchen"], "no environment 'kitchen': expected one of can, can_poses"),
+        (["--env", "kitchen"], "unknown environment 'kitchen': expected can, can_poses"),
         (["--demos", "nothing"], "datasets known by name are pusht-embedded, pusht"),
-        (["--demos", "pusht-embedded", "--policy", "best"], "expected one of default, paper, 1nn, vinn"),
-        (["--demos", "pusht-embedded", "--set", "tua=1"], "no parameter 'tua': expected one of n_obs_steps"),
+        (["--demos", "pusht-embedded", "--policy", "best"], "expected default, paper, 1nn, vinn"),
+        (["--demos", "pusht-embedded", "--set", "tua=1"], "unknown parameter 'tua': expected one of n_obs_steps"),
         (["--demos", "pusht-embedded", "--set", "tau=soft"], "tau: expected a number, found 'soft'"),
         (["--demos", "pusht-embedded", "--set", "tau"], "expected parameter=value, found 'tau'"),
         (["--demos", "pusht-embedded", "--set", "tau=1", "--set", "tau=2"], "'tau' is set twice"),
         (["--demos", "pusht-embedded", "--episodes", "0"], "expected at least one episode"),
-        (["--demos", "pusht-embedded", "--set"], "--set: expected parameter=value after it, found nothing"),
+        (["--demos", "pusht-embedded", "--set"], "--set: expected parameter=value, found nothing"),
         (["--demos", "pusht-embedded", "--video", "-1"], "video: expected 0 or more, found -1"),
         (["--demos", "pusht-embedded", "--workers", "0"], "workers: expected at least 1 and at most 1024, found 0"),
         (["--demos", "pusht-embedded", "--seed", "4294967296"], "expected seeds from 0 to 2^32 - 1"),

@@ -208,9 +208,9 @@ def test_a_file_has_the_order_and_the_lines_that_it_always_had(tmp_path):
 
 
 def test_a_description_cannot_replace_what_was_measured():
-    with pytest.raises(DataError, match="under names of its own, found 'score'"):
+    with pytest.raises(DataError, match="new field names, found the existing one 'score'"):
         replace(whole().episodes[0], extra={"score": 1.0})
-    with pytest.raises(DataError, match="under names of their own, found 'episodes'"):
+    with pytest.raises(DataError, match="new names, found the existing one 'episodes'"):
         replace(whole(), extra={"episodes": []})
 
 
@@ -267,7 +267,7 @@ def test_figures_bear_every_number_that_is_read(tmp_path, distance):
     [
         ({"episodes": RESULTS["episodes"][:1] * 2}, "expected each seed from 0 to 3 at most once"),
         ({"seed": 1}, "expected each seed from 1 to 4 at most once"),
-        ({"complete": False}, "expected complete to say whether all 4 episodes are there, found False with 4"),
+        ({"complete": False}, "expected complete to be True with 4 of 4 episodes, found False"),
         (
             {"score": {"mean": 0.6, "ci95": [0.5, 0.7]}},
             "expected score.mean to be that of the episodes, 0.5, found 0.6",

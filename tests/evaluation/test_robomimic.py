@@ -117,7 +117,7 @@ def test_what_was_recorded_elsewhere_is_refused_before_the_first_step(lift_envir
 
 def test_another_version_of_robosuite_is_warned_about(lift_environment):
     recorded = {**environment_arguments("lift"), "env_version": "1.2.0"}
-    with pytest.warns(ClosedFormWarning, match=r"recorded with robosuite 1\.2\.0, and this is 1\.4\.1"):
+    with pytest.warns(ClosedFormWarning, match=r"recorded with robosuite 1\.2\.0, but 1\.4\.1 is installed"):
         lift_environment._check_recorded(recorded, "demos.hdf5")
 
 
@@ -132,7 +132,7 @@ def test_bad_actions_and_missing_libraries_are_said(lift_environment, monkeypatc
     lift_environment.reset(1)
     with pytest.raises(ClosedFormError, match="expected an action of 7 finite numbers"):
         lift_environment.step(np.full(7, np.nan))
-    with pytest.raises(ClosedFormError, match="expected an episode to step in, found none: call reset first"):
+    with pytest.raises(ClosedFormError, match="expected a running episode, found none: call reset before step"):
         Robomimic("lift").step(np.zeros(7))
     import mujoco
 
@@ -174,5 +174,5 @@ def test_odd_env_args_do_not_stop_the_reader(tmp_path, lift_environment, change)
 def test_rotations_of_absolute_actions_are_not_mixed_up(tmp_path):
     save_demos(load_demos("robomimic-lift-10", actions="absolute_6d"), tmp_path / "six.hdf5")
     assert load_demos(tmp_path / "six.hdf5", actions="absolute_6d").action_layout.width == 10
-    with pytest.raises(ClosedFormError, match="expected deltas to make absolute, found absolute_6d"):
+    with pytest.raises(ClosedFormError, match="expected delta actions to make absolute, found absolute_6d"):
         load_demos(tmp_path / "six.hdf5", actions="absolute")

@@ -14,7 +14,7 @@ import pytest
 from closedform import ClosedFormPolicy, errors
 from closedform.errors import ConfigError, MissingExtraError
 from closedform.evaluation.evaluate import evaluate
-from closedform.experts import generate
+from closedform.experts import generation
 from tests.evaluation.toy import Reach, reach_demos
 
 ROOT = Path(__file__).parents[2]
@@ -93,10 +93,10 @@ class Missing(Reach):
 
 def test_experts_work_in_such_workers(monkeypatch):
     asked = []
-    monkeypatch.setattr(generate, "make_pool", lambda *arguments: asked.append(arguments) or ThreadPoolExecutor(1))
-    monkeypatch.setattr(generate, "_record", lambda seed: seed)
-    recordings = generate._recordings("lift", iter(range(9)), 2)
-    assert next(recordings) == (0, 0) and asked == [(2, generate._start, ("lift",))]
+    monkeypatch.setattr(generation, "make_pool", lambda *arguments: asked.append(arguments) or ThreadPoolExecutor(1))
+    monkeypatch.setattr(generation, "_record", lambda seed: seed)
+    recordings = generation._recordings("lift", iter(range(9)), 2)
+    assert next(recordings) == (0, 0) and asked == [(2, generation._start, ("lift",))]
     recordings.close()
 
 
@@ -119,5 +119,5 @@ def test_a_score_that_is_no_number_stops_the_episode(score):
         def step(self, action):
             return super().step(action)._replace(score=score)
 
-    with pytest.raises(errors.DataError, match="expected the environment to return a score, from 0 to 1, found"):
+    with pytest.raises(errors.DataError, match="expected the environment to return a score from 0 to 1, found"):
         list(evaluate(ClosedFormPolicy(reach_demos()), Odd, [3]))

@@ -83,7 +83,7 @@ def test_a_full_disk_is_said_once_and_nothing_else(tmp_path, module, monkeypatch
     cache._say_once.cache_clear()
     assert not hits(module()) and not hits(module())
     said = [record.getMessage() for record in caplog.records if record.name == "closedform"]
-    assert len(said) == 1 and "could not be kept" in said[0] and "No space left on device" in said[0]
+    assert len(said) == 1 and "could not be cached" in said[0] and "No space left on device" in said[0]
     monkeypatch.undo()
     assert not hits(module()) and hits(module())
 

@@ -226,13 +226,13 @@ def test_it_can_be_edited(tmp_path):
         ({"prediction_type": "v"}, "expected prediction_type to be epsilon or sample"),
         ({"horizon": 18, "n_action_steps": 8}, "n_action_steps: expected a multiple of 4, found 18"),
         ({"horizon": None}, "n_action_steps: expected a whole number"),
-        ({"down_dims": [8, 16]}, "expected the weights that config.json says, found"),
+        ({"down_dims": [8, 16]}, "expected the weights that config.json implies, found"),
         ({"kernel_size": 3}, "size mismatch"),
         ({"normalization_mapping": {"STATE": "MEAN_STD"}}, r"expected statistics of observation\.state"),
         ({"input_features": {"observation.state": "STATE"}}, "expected LeRobot's diffusion policy"),
         ({"input_features": {"observation.environment_state": {"type": "ENV", "shape": [3]}}}, "found none"),
         ({"normalization_mapping": None}, "or no normalization_mapping"),
-        ({"input_features": {"top": {"type": "VISUAL", "shape": [3, 96, 96]}}}, "found one that sees top"),
+        ({"input_features": {"top": {"type": "VISUAL", "shape": [3, 96, 96]}}}, "found one that observes top"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(tmp_path, change, message):
@@ -255,7 +255,7 @@ def test_a_number_that_never_changes_is_what_it_is_in_lerobot(tmp_path):
 def test_missing_and_damaged_files(tmp_path):
     folder = write_checkpoint(tmp_path / "p")
     (folder / "model.safetensors").write_bytes(b"no")
-    with pytest.raises(LoadError, match="expected a whole safetensors file"):
+    with pytest.raises(LoadError, match="expected a complete safetensors file"):
         load_policy(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(LoadError, match=r"expected model\.safetensors beside config"):

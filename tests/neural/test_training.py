@@ -95,10 +95,10 @@ def test_checkpoints_of_other_trainings_are_refused(data, tmp_path):
     state = made.state()
     del state["random"]
     save_file(state, tmp_path / "training.safetensors", metadata={"subject": json.dumps(made._subject())})
-    with pytest.raises(LoadError, match="expected a whole checkpoint, found other numbers"):
+    with pytest.raises(LoadError, match="expected a checkpoint of this training, found arrays of other shapes"):
         made.load(tmp_path)
     (tmp_path / "training.safetensors").write_bytes(b"damaged")
-    with pytest.raises(LoadError, match="expected a whole checkpoint"):
+    with pytest.raises(LoadError, match="expected a complete checkpoint"):
         made.load(tmp_path)
     assert not made.load(tmp_path / "nowhere")
 
@@ -129,7 +129,7 @@ def test_damaged_policies_are_refused(data, tmp_path):
         NeuralPolicy.of(NeuralConfig(), trainer(data).average, data)
     config = (tmp_path / "policy" / "config.json").read_text()
     (tmp_path / "policy" / "config.json").write_text(config.replace('"width": 32', '"width": 64'))
-    with pytest.raises(LoadError, match=r"expected weights of shape \(\d+,\) as config.json says, found \(\d+,\)"):
+    with pytest.raises(LoadError, match=r"expected weights of shape \(\d+,\) according to config.json, found \(\d+,\)"):
         NeuralPolicy.load(tmp_path / "policy")
     (tmp_path / "policy" / "config.json").write_text(config.replace('"n_obs_steps": 2', '"n_obs_steps": 3'))
     with pytest.raises(LoadError, match="expected feature_offset of shape"):
@@ -138,8 +138,8 @@ def test_damaged_policies_are_refused(data, tmp_path):
     path, whole = tmp_path / "policy" / "policy.safetensors", load_file(tmp_path / "policy" / "policy.safetensors")
     for change, message in (
         ({"action_scale": torch.ones(1)}, r"expected action_scale of shape \(2,\)"),
-        ({"weights": whole["weights"] * np.nan}, "expected finite numbers, found others among weights"),
-        ({"weights": whole["weights"] + 1e-3}, "the files were damaged"),
+        ({"weights": whole["weights"] * np.nan}, "expected finite numbers in weights, found non-finite ones"),
+        ({"weights": whole["weights"] + 1e-3}, "the files are damaged"),
     ):
         save_file({**whole, **change}, path)
         with pytest.raises(LoadError, match=message):
@@ -159,7 +159,10 @@ def test_damaged_policies_are_refused(data, tmp_path):
         ({"n_execute": 9}, r"n_execute: expected at most n_action_steps \(8\)"),
         ({"n_blocks": 0}, "n_blocks: expected a whole number of at least 1"),
         ({"sampler": "euler"}, "sampler: expected ddpm or ddim"),
-        ({"sampler": "ddim", "n_sampling_steps": 200}, "has no 200 steps"),
+        (
+            {"sampler": "ddim", "n_sampling_steps": 200},
+            "at most as many steps as the 100 levels of the DDPM process, found 200",
+        ),
     ],
 )
 def test_bad_parameters(parameters, message):
@@ -176,7 +179,7 @@ def test_the_command_trains_goes_on_and_gives_a_policy(tmp_path, capsys, monkeyp
     main(["info", str(tmp_path / "policy")])
     assert "NeuralPolicy of" in capsys.readouterr().out
     main([*common, "--steps", "6"])
-    assert "going on from step 6" in capsys.readouterr().out
+    assert "resuming from step 6" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main([*common, "--steps", "7"])
     assert "expected a checkpoint of this training" in capsys.readouterr().err
@@ -216,10 +219,10 @@ def test_what_cannot_end_well_is_said_before_training(tmp_path, capsys):
         Demos([(short.observations[:1], short.actions[:1])], reach_demos().observation_layout), tmp_path / "short"
     )
     for arguments, message in (
-        ([*common, "-o", str(tmp_path / "mine")], "expected nothing, or a neural policy to replace"),
-        ([*common, "-o", str(tmp_path / "new"), "--env", "nowhere"], "no environment 'nowhere'"),
+        ([*common, "-o", str(tmp_path / "mine")], "expected an empty folder or a neural policy to replace"),
+        ([*common, "-o", str(tmp_path / "new"), "--env", "nowhere"], "unknown environment 'nowhere'"),
         ([*common, "-o", str(tmp_path / "new"), "--device", "gpu"], "expected auto, cpu, cuda or cuda:NUMBER"),
-        (["train", str(tmp_path / "short"), "-o", str(tmp_path / "new")], "expected two windows or more"),
+        (["train", str(tmp_path / "short"), "-o", str(tmp_path / "new")], "expected at least two windows"),
     ):
         with pytest.raises(SystemExit):
             main(arguments)

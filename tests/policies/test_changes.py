@@ -89,7 +89,7 @@ def test_bad_episodes_are_refused_and_change_nothing(demos):
         policy.add((np.zeros((20, 4)), np.zeros((20, 2))))
     with pytest.raises(ClosedFormError, match="episode 6: actions must be finite, found nan at step 0"):
         policy.add((np.zeros((20, 5)), np.full((20, 2), np.nan)))
-    with pytest.raises(ClosedFormError, match="no episode 17"):
+    with pytest.raises(ClosedFormError, match="unknown episode 17"):
         policy.remove(17)
     assert_same_plans(policy, untouched)
     with pytest.raises(ClosedFormError, match="expected at least 12 steps"):
@@ -249,15 +249,15 @@ def damage(folder, kind):
 
 
 DAMAGES = {
-    "truncated arrays": "expected a whole safetensors file",
-    "flipped number": "expected the numbers that were saved, found others; the files were damaged",
-    "flipped header": "expected a whole safetensors file",
+    "truncated arrays": "expected a complete safetensors file",
+    "flipped number": "checksum mismatch: the files are damaged",
+    "flipped header": "expected a complete safetensors file",
     "no arrays": r"expected policy\.safetensors beside config\.json",
     "truncated config": "expected JSON",
     "no config": r"found no config\.json",
     "newer": "expected format version 1, found 2; a newer version of closedform wrote it",
-    "not ours": "not a policy that closedform saved",
-    "wrong width": r"expected actions of shape \(180, 3\) as config.json says, found \(180, 2\)",
+    "not ours": "not a policy saved by closedform",
+    "wrong width": r"expected actions of shape \(180, 3\) according to config.json, found \(180, 2\)",
     "wrong count": r"expected lengths of shape \(3,\)",
     "unknown parameter": "has no parameter 'magic'",
     "bad parameter": "tau: expected 0 to 1e6, found -1.0",

@@ -160,7 +160,7 @@ def test_samples_are_not_subject_to_it(demos):
 
 def test_what_it_does_not_cover_is_said_when_the_policy_is_made(demos):
     """Counted, not measured: it is said for the same policies on every machine."""
-    said = "deadline is 0.5 ms, but search, metric, frames and the first diffusion step are never cut short and take"
+    said = "deadline is 0.5 ms, but search, metric, frames and the first diffusion step always run in full and take"
     with pytest.warns(ClosedFormWarning, match=said):
         ClosedFormPolicy(demos, n_action_steps=1000, deadline=5e-4)
     ClosedFormPolicy(demos, n_action_steps=4, deadline=0.01)

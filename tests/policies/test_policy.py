@@ -209,13 +209,13 @@ def test_all_windows_are_used_where_there_are_fewer_than_asked_for(demos):
         ({"process": "ddpm_cosine"}, "'euler' integrates the flow ODE"),
         ({"index": "tree"}, "index: expected one of auto, exact, faiss"),
         ({"features": "fourier"}, "features: expected one of identity"),
-        ({"features": "custom"}, "goes with the argument feature_map"),
-        ({"frames": "lid"}, "no frame 'lid'"),
+        ({"features": "custom"}, "requires the argument feature_map"),
+        ({"frames": "lid"}, "unknown frame 'lid'"),
         ({"bandwith": 0.1}, "has no parameter 'bandwith': expected some of n_obs_steps"),
         ({"tau": "0.1"}, "tau: expected float, found '0.1'"),
         ({"n_obs_steps": 1.5}, "n_obs_steps: expected int, found 1.5"),
         ({"n_obs_steps": True}, "n_obs_steps: expected int, found True"),
-        ({"preset": "papers"}, "no preset 'papers'"),
+        ({"preset": "papers"}, "unknown preset 'papers'"),
     ],
 )
 def test_parameters_out_of_range_are_refused(demos, parameters, message):

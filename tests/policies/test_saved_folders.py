@@ -126,7 +126,7 @@ def test_a_folder_that_keeps_changing_is_read_again_and_a_damaged_one_is_not(tmp
     looks = [None] * ATTEMPTS
     with monkeypatch.context() as context:
         context.setattr(folder_module, "Snapshot", Torn)
-        with pytest.raises(LoadError, match="the files were damaged"):
+        with pytest.raises(LoadError, match="the files are damaged"):
             load_policy(tmp_path / "policy")
     assert len(looks) == ATTEMPTS + 1
 
@@ -171,7 +171,7 @@ def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(tmp_path, index):
                 n_refused += 1
             path.write_bytes(whole)
     assert n_refused >= n_flipped - 2  # in the name of the configuration's checksum
-    assert verify(tmp_path / "policy") == "every byte is as it was saved"
+    assert verify(tmp_path / "policy") == "all checksums match"
 
 
 def test_of_a_large_policy_what_is_small_is_checked_at_once_and_the_rest_by_info(tmp_path, monkeypatch, capsys):
@@ -180,7 +180,7 @@ def test_of_a_large_policy_what_is_small_is_checked_at_once_and_the_rest_by_info
     policy.save(tmp_path / "policy")
     head = len((tmp_path / "policy" / "index.faiss").read_bytes()) - 160 * (3 + 8)
     main(["info", str(tmp_path / "policy")])
-    assert "checked: every byte is as it was saved; loading it checks only what is small" in capsys.readouterr().out
+    assert "checked: all checksums match; loading verifies only its small parts" in capsys.readouterr().out
     n_later = 0
     for path in sorted((tmp_path / "policy").iterdir()):
         whole = path.read_bytes()
@@ -217,7 +217,7 @@ def test_a_policy_of_an_earlier_version_loads_and_info_says_what_is_not_checked(
     policy.save(tmp_path / "policy")
     strip(tmp_path / "policy", "seal", "summary_crc32", "episodes_crc32")
     assert np.array_equal(actions(load_policy(tmp_path / "policy")), actions(policy))
-    assert "saved by an older version without checksums" in verify(tmp_path / "policy")
+    assert "an older version saved the index without any" in verify(tmp_path / "policy")
     monkeypatch.setattr(SavedIndex, "WHOLE_UP_TO", 0)
     for name in ("index.faiss", "summary.safetensors"):
         path = tmp_path / "policy" / name
@@ -402,7 +402,7 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path):
     for name in ("policy.safetensors", "config.json"):
         (tmp_path / "policy" / name).unlink()
         os.mkfifo(tmp_path / "policy" / name)
-        with pytest.raises(LoadError, match="expected a file, found something else"):
+        with pytest.raises(LoadError, match="expected a regular file, found a device, pipe or socket"):
             load_policy(tmp_path / "policy")
 
 

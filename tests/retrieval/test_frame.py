@@ -62,7 +62,7 @@ def test_leaving_a_frame_undoes_entering_it_and_kernels_enter_alike(layout, acti
 def test_frames_are_selected_by_name():
     poses = BodyPoses(PLANAR, 2)
     assert [frame.name for frame in poses.select("block, world")] == ["block", "world"]
-    with pytest.raises(ClosedFormError, match="no frame 'lid': expected 'auto' or some of world, hand, block"):
+    with pytest.raises(ClosedFormError, match="unknown frame 'lid': expected 'auto' or some of world, hand, block"):
         poses.select("lid")
 
 

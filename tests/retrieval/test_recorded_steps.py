@@ -273,7 +273,7 @@ def test_another_process_does_not_open_a_folder_that_was_replaced(tmp_path):
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({"index": {"n_indexed": 160, "recall": {}}}, "config.json: expected what was measured of the index"),
+        ({"index": {"n_indexed": 160, "recall": {}}}, "config.json: expected the measured recall of the index"),
         ({"parameters": {"n_obs_steps": 2}}, "summary.safetensors: expected scales of 6 features"),
     ],
 )
@@ -306,7 +306,7 @@ def test_changed_numbers_are_found_by_verifying(tmp_path):
     content = bytearray(path.read_bytes())
     content[-9] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ClosedFormError, match="the files were damaged"):
+    with pytest.raises(ClosedFormError, match="the files are damaged"):
         verify(tmp_path / "saved")
 
 

@@ -1,4 +1,4 @@
-"""Explanations: why a policy did what it did."""
+"""Explanations: the demonstrations behind a plan, and how familiar its observation is."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ LEVELS = (1.0, 0.4, 0.1, 0.0)  # of noise, at which the sampling is shown
 
 @dataclass(frozen=True)
 class Explanation:
-    """A plan and everything behind it.
+    """A plan and the data behind it.
 
     Attributes:
         step: of the rollout at which the plan was made; 0 for a single observation.
-        observation: (D_o,), the newest one.
+        observation: (D_o,), the latest one.
         plan: the plan.
         n_execute: how many of its actions are executed.
-        transferred: (m, N_a, D_a), the chunks of `plan.episodes`, transferred to the present.
+        transferred: (m, N_a, D_a), the chunks of `plan.episodes`, transferred to the current scene.
         nearest: (episode, step, distance) of the nearest window of each of the nearest episodes.
-        nearest_transferred: (their number, N_a, D_a), their chunks, transferred likewise.
-        levels: noise levels, from 1 (noise) to 0 (a chunk); none for policies without diffusion.
-        evolution: (levels, n, N_a, D_a), samples on their way through the diffusion.
-        familiarity: what distances are usual.
+        nearest_transferred: (len(nearest), N_a, D_a), their chunks, likewise transferred.
+        levels: noise levels, from 1 (noise) to 0 (a chunk); empty for policies without diffusion.
+        evolution: (levels, n, N_a, D_a), samples at these noise levels.
+        familiarity: the distribution of usual distances.
     """
 
     step: int
@@ -50,7 +50,7 @@ class Explanation:
     familiarity: Familiarity
 
     def to_json(self) -> dict[str, Any]:
-        """The same in words and numbers."""
+        """The explanation as plain lists and dictionaries."""
         plan, familiarity = self.plan, self.familiarity
         return {
             "step": self.step,
@@ -77,11 +77,11 @@ def explain(
     """Explains the plan for one observation (D_o,).
 
     Args:
-        policy: any.
-        observation: what it sees.
+        policy: any policy made of demonstrations.
+        observation: the observation to plan for.
         familiarity: of the policy (`measure_familiarity`).
         seed: of the plan and the samples.
-        n_samples: how many samples show the diffusion.
+        n_samples: the number of samples that illustrate the diffusion.
     """
     return _explain(policy, policy.agent(seed=seed), observation, familiarity, seed, n_samples, 0)
 
@@ -95,7 +95,7 @@ def explain_rollout(
     step: int = 0,
     n_samples: int = 16,
 ) -> Explanation:
-    """Runs an episode and explains the first plan at or after a step, with all that the agent remembers then."""
+    """Runs an episode and explains the first plan at or after a step, with the agent's memory at that step."""
     agent, observation = policy.agent(seed=seed), environment.reset(seed)
     for t in range(environment.max_steps):
         if t >= step and agent.plans_next:
@@ -103,9 +103,9 @@ def explain_rollout(
         observation, _, _, done = environment.step(agent.act(observation))
         if done:
             raise ConfigError(
-                f"the episode of seed {seed} ended after {t + 1} steps: expected an earlier step than {step}"
+                f"the episode of seed {seed} ended after {t + 1} steps: expected a step before that, found {step}"
             )
-    raise ConfigError(f"an episode has {environment.max_steps} steps: expected an earlier step than {step}")
+    raise ConfigError(f"an episode has {environment.max_steps} steps: expected a step before that, found {step}")
 
 
 def _explain(
@@ -153,7 +153,7 @@ def _evolve(
     seed: int,
     n_samples: int,
 ) -> tuple[tuple[float, ...], np.ndarray]:
-    """Samples at a few noise levels, in the robot's units."""
+    """Samples at a few noise levels, in robot units."""
     config, process, sampler = policy.config, policy.config.make_process(), SAMPLERS[policy.config.sampler]
     rng = np.random.default_rng(seed)
     denoiser = policy.denoiser(window, seed=rng, choice=plan.choice, penalty=penalty)
@@ -174,7 +174,7 @@ def _evolve(
 
 
 def _transferred(model: Model, window: np.ndarray, rows: np.ndarray, plan: Plan) -> np.ndarray:
-    """Demonstrated chunks (m, N_a, D_a), each as it would be executed now by itself."""
+    """Demonstrated chunks (m, N_a, D_a), each transferred as if it were executed now on its own."""
     assert plan.choice is not None  # a policy of demonstrations made it
     transfer = model.transfer
     poses = np.repeat(transfer.spec.body_poses(window[-1:]), len(rows), axis=0)

@@ -17,7 +17,7 @@ BLUE = COLORS[0]
 
 
 def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Scene | None, title: str) -> bytes:
-    """A PNG picture: the demonstrations behind a plan, its sampling, and how familiar the observation is."""
+    """A PNG image: the demonstrations behind a plan, its sampling, and how familiar the observation is."""
     plt = pyplot()
     n_levels = len(explanation.levels)
     figure = plt.figure(figsize=(14, 8 if n_levels else 4.6), layout="constrained")
@@ -31,7 +31,7 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
     draw_plan(axis, explanation, planar, picture, extent)
     _label(axis, planar, picture)
     axis.set_title(
-        "Nearest demonstrations (gray), those with weight (blue),\nthe plan (black) and what is executed (red)"
+        "Nearest demonstrations (gray), those with weight (blue),\nthe plan (black) and its executed part (red)"
     )
     _draw_list(figure.add_subplot(grid[0, 6:9]), explanation)
     _draw_familiarity(figure.add_subplot(grid[0, 9:]), explanation)
@@ -47,7 +47,7 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
 
 
 def planar_columns(layout: Layout) -> tuple[int, int] | None:
-    """The columns of the first position in an action, where it can be drawn from above."""
+    """The columns of the first position in an action, if it can be drawn from above."""
     for entry, columns in layout.slices():
         if entry.kind == "position" and entry.size >= 2:
             return columns.start, columns.start + 1
@@ -61,7 +61,7 @@ def draw_plan(
     picture: np.ndarray | None,
     extent: tuple[float, float, float, float] | None,
 ) -> None:
-    """Draws the chunks behind a plan and the plan over the scene."""
+    """Draws the plan and the chunks behind it over the scene."""
     _backdrop(axis, picture, extent)
     plan = explanation.plan
     for chunk in explanation.nearest_transferred:
@@ -75,7 +75,7 @@ def draw_plan(
 
 
 def _label(axis: Any, planar: tuple[int, int] | None, picture: np.ndarray | None) -> None:
-    """Names the axes where there is no scene behind them."""
+    """Labels the axes if there is no scene behind them."""
     if picture is not None:
         return
     if planar is None:
@@ -101,7 +101,7 @@ def _line(axis: Any, chunk: np.ndarray, planar: tuple[int, int] | None, **style:
 
 
 def _draw_list(axis: Any, explanation: Explanation) -> None:
-    """The demonstrations in words."""
+    """Lists the demonstrations as text."""
     plan = explanation.plan
     axis.axis("off")
     axis.set_title("Demonstrations and their weights\n ")
@@ -109,7 +109,7 @@ def _draw_list(axis: Any, explanation: Explanation) -> None:
     lines = [f"episode {e:4d}  step {s:4d}   {w:6.1%}" for e, s, w in rows]
     if len(plan.weights) > len(rows):
         lines.append(f"and {len(plan.weights) - len(rows)} more   {plan.weights[len(rows) :].sum():13.1%}")
-    lines += ["", "nearest of each episode"]
+    lines += ["", "nearest window of each episode"]
     lines += [f"episode {e:4d}  step {s:4d}   {d:6.2f}" for e, s, d in explanation.nearest[:MOST_LISTED]]
     lines += [
         "",
@@ -121,7 +121,7 @@ def _draw_list(axis: Any, explanation: Explanation) -> None:
 
 
 def _draw_familiarity(axis: Any, explanation: Explanation) -> None:
-    """The distance of this plan among those of demonstrations that were left out."""
+    """Draws the distance of this plan among the leave-one-out distances."""
     familiarity, distance = explanation.familiarity, explanation.plan.distance
     far = min(max(distance, float(np.quantile(familiarity.distances, 0.995))), LARGEST) * 1.1
     axis.hist(familiarity.distances, bins=np.linspace(0, far, 50), color=QUIET)
@@ -132,7 +132,7 @@ def _draw_familiarity(axis: Any, explanation: Explanation) -> None:
     nearer = familiarity.share_nearer(distance)
     axis.set(
         yticks=[],
-        xlabel="distance to the demonstrations",
-        title=f"{'OUT OF RANGE' if alarm else 'Familiar'}\nfarther than {nearer:.1%} of those left out\n"
+        xlabel="distance to demonstrations",
+        title=f"{'OUT OF RANGE' if alarm else 'Familiar'}\nfarther than {nearer:.1%} of left-out windows\n"
         + familiarity.describe().replace(" for", "\nfor"),
     )

@@ -1,4 +1,4 @@
-"""Health: the facts about a set of demonstrations, and the problems in it."""
+"""Health: statistics of a set of demonstrations, and problems found in it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LEAVE_OUT_EPISODES, QUERIES = 206, 10  # episodes that are left out in turn, and
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that a person should look at.
+    """A finding that a person should look at.
 
     Attributes:
         severity: `error` (the demonstrations cannot be used as they are), `warning` or `note`.
-        kind: one word, e.g. `jump`.
-        episode, step: where, as far as it has a place.
-        column: which number of the observation or action, as far as it is about one (the first one of a rotation).
+        kind: in a word or two, such as `jump`.
+        episode, step: the location, if it has one.
+        column: the number of the observation or action that it is about, if any (the first of a rotation).
         message: what was found.
         advice: what to do about it.
     """
@@ -45,7 +45,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class EntryFacts:
-    """One number of an observation or an action."""
+    """Statistics of one number of an observation or action."""
 
     name: str
     low: float
@@ -57,14 +57,14 @@ class EntryFacts:
 
 @dataclass(frozen=True)
 class Health:
-    """All facts about a set of demonstrations.
+    """The findings on a set of demonstrations.
 
     Attributes:
-        n_episodes, n_steps, rate: how much there is, and at how many steps a second (None if unknown).
+        n_episodes, n_steps, rate: the size, and the rate in steps per second (None if unknown).
         lengths: steps of each episode.
-        observations, actions: facts about each number.
-        prediction_error: for each episode that was left out, how far the policy made of the others is from what was
-            done, root mean square in units where actions fill [-1, 1]; None for episodes that were not tried.
+        observations, actions: statistics of each number.
+        prediction_error: the leave-one-out error of each episode, root mean square in units where actions fill [-1, 1];
+            None for episodes that were not tried.
         distances: (episode, step, distance to the other episodes) of the steps that were tried.
         problems: the most severe first.
     """
@@ -80,23 +80,23 @@ class Health:
     problems: list[Problem] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain lists and dictionaries."""
+        """The findings as plain lists and dictionaries."""
         return asdict(self)
 
 
 def examine(demos: Demos, *, progress: Callable[[str, float], object] | None = None) -> Health:
-    """Examines demonstrations; they may hold numbers that are not finite.
+    """Examines demonstrations, which may contain non-finite numbers.
 
     Args:
-        demos: as `load_demos(path, finite=False)` returns them.
-        progress: is told what is being done, and how much of it is done.
+        demos: as returned by `load_demos(path, finite=False)`.
+        progress: called with a description and the fraction done.
     """
     say = progress or (lambda *_: None)
     lengths = [len(episode) for episode in demos]
     problems: list[Problem] = []
     facts: dict[str, list[EntryFacts]] = {}
     for what in ("observations", "actions"):
-        say(f"looking at {what}", 0.0)
+        say(f"checking {what}", 0.0)
         values = demos.all_observations() if what == "observations" else demos.all_actions()
         layout = demos.observation_layout if what == "observations" else demos.action_layout
         problems += _not_finite(what, values, layout, lengths)
@@ -130,13 +130,13 @@ def _place(lengths: list[int], row: int) -> tuple[int, int]:
 
 
 def _listed(rows: np.ndarray, make: Callable[[int], Problem], kind: str, severity: str) -> list[Problem]:
-    """The first of many problems of a kind one by one, and where the others are."""
+    """The first of many problems of a kind, and a summary of the others."""
     problems = [make(int(row)) for row in rows[:MOST_LISTED]]
     if len(rows) > MOST_LISTED:
         others = list(dict.fromkeys(make(int(row)).episode for row in rows[MOST_LISTED:1000]))
         where = ", ".join(map(str, others[:30])) + (", ..." if len(others) > 30 else "")
         message = f"{len(rows) - MOST_LISTED} more of the same kind, in episodes {where}"
-        problems.append(Problem(severity, kind, message, "as for the first ones"))
+        problems.append(Problem(severity, kind, message, "see the first ones"))
     return problems
 
 
@@ -155,7 +155,7 @@ def _entry(what: str, name: str, values: np.ndarray) -> EntryFacts:
 
 
 def _nearly_constant(values: np.ndarray, low: float, high: float) -> bool:
-    """Nearly all values within a thousandth of the range around the middle one."""
+    """Whether nearly all values are within a thousandth of the range around the median."""
     middle = np.median(values)
     return bool(np.mean(np.abs(values - middle) < 1e-3 * (high - low)) > 0.999)
 
@@ -168,7 +168,7 @@ def _not_finite(what: str, values: np.ndarray, layout: Layout, lengths: list[int
         episode, step = _place(lengths, row)
         found = values[row, first[row]]
         message = f"{what[:-1]} {layout.describe(first[row])} is {found}"
-        advice = "cut the step out or record the episode again"
+        advice = "remove the step or record the episode again"
         return Problem("error", "not finite", message, advice, episode, step, first[row])
 
     return _listed(np.unique(rows), make, "not finite", "error")
@@ -180,7 +180,7 @@ def _constant(what: str, facts: list[EntryFacts]) -> list[Problem]:
             "note",
             "constant",
             f"{entry.name} is {entry.state} ({entry.low:.6g} to {entry.high:.6g})",
-            "leave it out if it should vary, or check that the sensor is connected",
+            "drop it; if it should vary, check that the sensor is connected",
             column=column,
         )
         for column, entry in enumerate(facts)
@@ -189,7 +189,7 @@ def _constant(what: str, facts: list[EntryFacts]) -> list[Problem]:
 
 
 def _jumps(what: str, values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
-    """Steps that change a number by half of its range or a rotation by half a radian, and far more than usual."""
+    """Steps that change a number by half its range or a rotation by half a radian, and far more than usual."""
     problems: list[Problem] = []
     inside = np.ones(len(values), bool)
     inside[np.append(0, np.cumsum(lengths)[:-1])] = False  # the first step of an episode follows on nothing
@@ -207,7 +207,7 @@ def _jumps(what: str, values: np.ndarray, layout: Layout, lengths: list[int]) ->
                 "nothing to do: it is declared an angle" if kind == "angle" else "declare it an angle in the layout"
             )
         else:
-            severity, name, advice = "warning", "jump", "look for a lost marker or a dropped packet"
+            severity, name, advice = "warning", "jump", "check for a lost marker or a dropped packet"
 
         def make(
             row: int, column: int = column, kind: str = kind, labels: tuple[str, str, str] = (severity, name, advice)
@@ -222,7 +222,7 @@ def _jumps(what: str, values: np.ndarray, layout: Layout, lengths: list[int]) ->
 
 
 def _changes(values: np.ndarray, layout: Layout) -> Iterator[tuple[int, str, np.ndarray, float]]:
-    """Each number's, or each rotation's, change from the step before, and the least change that could be a jump."""
+    """The change of each number or rotation from the previous step, and the smallest change that could be a jump."""
     for entry, columns in layout.slices():
         part = values[:, columns].astype(np.float64)
         change = np.zeros(len(part))
@@ -240,7 +240,7 @@ def _changes(values: np.ndarray, layout: Layout) -> Iterator[tuple[int, str, np.
 
 
 def _outliers(values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
-    """Actions further outside the middle 98 per cent than those are wide."""
+    """Actions farther from the central 98% of values than that range is wide."""
     problems: list[Problem] = []
     for column in range(values.shape[1]):
         number = values[:, column].astype(np.float64)
@@ -256,7 +256,7 @@ def _outliers(values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Pr
         ) -> Problem:
             episode, step = _place(lengths, row)
             message = f"action {layout.describe(column)} is {number[row]:.4g}, usually {low:.4g} to {high:.4g}"
-            advice = "check what was commanded there"
+            advice = "check the command at that step"
             return Problem("warning", "unusual action", message, advice, episode, step, column)
 
         problems += _listed(rows, make, "unusual action", "warning") if high > low else []
@@ -276,7 +276,7 @@ def _duplicates(demos: Demos) -> list[Problem]:
 
 
 def _idle(demos: Demos) -> list[Problem]:
-    """Stretches in which neither observations nor actions change by a thousandth of their spread."""
+    """Runs of steps in which neither observations nor actions change by a thousandth of their spread."""
     shortest = max(IDLE_STEPS, int(IDLE_SECONDS * demos.rate)) if demos.rate else IDLE_STEPS
     scales = []
     for values in (demos.all_observations(), demos.all_actions()):
@@ -298,7 +298,7 @@ def _idle(demos: Demos) -> list[Problem]:
 
     def make(row: int) -> Problem:
         episode, step, length = stretches[row]
-        return Problem("note", "idle", f"nothing changes for {length} steps", "cut the stretch out", episode, step)
+        return Problem("note", "idle", f"nothing changes for {length} steps", "remove these steps", episode, step)
 
     return _listed(np.arange(len(stretches)), make, "idle", "note")
 
@@ -306,7 +306,14 @@ def _idle(demos: Demos) -> list[Problem]:
 def _short(lengths: list[int]) -> list[Problem]:
     typical = float(np.median(lengths))
     return [
-        Problem("warning", "short", f"episode {i} has {n} steps, the median is {typical:g}", "is it whole?", i, 0)
+        Problem(
+            "warning",
+            "short",
+            f"episode {i} has {n} steps, the median is {typical:g}",
+            "check that it is complete",
+            i,
+            0,
+        )
         for i, n in enumerate(lengths)
         if n < 0.2 * typical
     ][:MOST_LISTED]
@@ -315,7 +322,7 @@ def _short(lengths: list[int]) -> list[Problem]:
 def _leave_one_out(
     demos: Demos, problems: list[Problem], say: Callable[[str, float], object]
 ) -> tuple[list[float | None], list[tuple[int, int, float]]]:
-    """Predicts episodes from all others with the closed-form policy itself; spread evenly if there are many."""
+    """Predicts episodes from all others with the closed-form policy; an evenly spread selection if there are many."""
     errors: list[float | None] = [None] * len(demos)
     distances: list[tuple[int, int, float]] = []
     if len(demos) < 2 or any(problem.severity == "error" for problem in problems):
@@ -340,7 +347,7 @@ def _predict(
     most = LEAVE_OUT_EPISODES if policy.n_windows < 200_000 else 20
     chosen = np.unique(np.linspace(0, n_episodes - 1, min(most, n_episodes)).astype(int)).tolist()
     for count, left_out in enumerate(leave_one_out(policy, episodes=chosen, n_windows=QUERIES)):
-        say("leaving out one episode after the other", count / len(chosen))
+        say("leave-one-out prediction", count / len(chosen))
         errors[left_out.episode] = left_out.rms_error
         places = zip(left_out.steps.tolist(), left_out.distances.tolist(), strict=True)
         distances += [(left_out.episode, step, distance) for step, distance in places]
@@ -359,14 +366,19 @@ def _badly_predicted(errors: list[float | None]) -> list[Problem]:
             f"the others predict episode {row} badly: error {errors[row]:.2f}, the median is {np.median(known):.2f}"
         )
         return Problem(
-            "warning", "unlike the others", message, "watch it: a mistake, or a rare case to record more of", row, 0
+            "warning",
+            "unlike the others",
+            message,
+            "watch it: it is a mistake, or a rare case that needs more demonstrations",
+            row,
+            0,
         )
 
     return _listed(rows, make, "unlike the others", "warning")
 
 
 def _thin(distances: list[tuple[int, int, float]]) -> list[Problem]:
-    """The steps that are furthest from all other episodes."""
+    """The steps that are farthest from all other episodes."""
     if len(distances) < 20:
         return []
     values = np.array([distance for _, _, distance in distances])
@@ -377,6 +389,6 @@ def _thin(distances: list[tuple[int, int, float]]) -> list[Problem]:
     def make(row: int) -> Problem:
         episode, step, distance = distances[row]
         message = f"unlike anything elsewhere: distance {distance:.1f}, the median is {np.median(values):.1f}"
-        return Problem("note", "thin coverage", message, "record more from there if it matters", episode, step)
+        return Problem("note", "thin coverage", message, "record more there if it matters", episode, step)
 
     return _listed(rows, make, "thin coverage", "note")

@@ -1,4 +1,4 @@
-"""The page and the picture that `closedform inspect` writes about a set of demonstrations (extra `plots`)."""
+"""The HTML page and the figure that `closedform inspect` writes about demonstrations (extra `plots`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def draw(health: Health, demos: Demos, path: Path) -> None:
     plt = pyplot()
     figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout="constrained")
     axes[0, 0].hist(health.lengths, bins=min(30, max(5, len(set(health.lengths)))), color=QUIET)
-    axes[0, 0].set(title="Length of episodes", xlabel="steps", ylabel="episodes")
+    axes[0, 0].set(title="Episode lengths", xlabel="steps", ylabel="episodes")
 
     tried = [(index, error) for index, error in enumerate(health.prediction_error) if error is not None]
     if tried:
@@ -31,9 +31,7 @@ def draw(health: Health, demos: Demos, path: Path) -> None:
         )
     else:
         axes[0, 1].text(0.5, 0.5, "not measured", ha="center", transform=axes[0, 1].transAxes, color=QUIET)
-    axes[0, 1].set(
-        title="How badly the other episodes predict it", xlabel="episode", ylabel="RMS error, actions in [-1, 1]"
-    )
+    axes[0, 1].set(title="Leave-one-out error", xlabel="episode", ylabel="RMS error, actions in [-1, 1]")
 
     _draw_coverage(axes[1, 0], health, demos)
     _draw_jumps(axes[1, 1], health, demos)
@@ -41,7 +39,7 @@ def draw(health: Health, demos: Demos, path: Path) -> None:
 
 
 def _draw_coverage(axis, health: Health, demos: Demos) -> None:
-    """Distances to the other episodes, over the first two numbers of a position that moves, or of the observation."""
+    """Draws distances to the other episodes, over the first two numbers of a moving position, or of the observation."""
     columns = next(
         (
             (columns.start, columns.start + 1)
@@ -71,7 +69,7 @@ def _draw_coverage(axis, health: Health, demos: Demos) -> None:
 
 
 def _draw_jumps(axis, health: Health, demos: Demos) -> None:
-    """The first jump or wrapped angle as it was recorded, or the spread of each number if there is none."""
+    """Draws the first jump or wrapped angle as recorded, or the spread of each number if there is none."""
     jump = next((p for p in health.problems if p.kind in ("wrapped angle", "jump") and p.step is not None), None)
     if jump is None or jump.episode is None or jump.step is None or jump.column is None:
         facts = health.observations
@@ -79,7 +77,7 @@ def _draw_jumps(axis, health: Health, demos: Demos) -> None:
         axis.set_yticks(
             range(len(facts)), [literal(fact.name.removeprefix("observation ")) for fact in facts], fontsize=8
         )
-        axis.set(title="Standard deviation of each number", xlabel="its own units")
+        axis.set(title="Standard deviation of each number", xlabel="in its own units")
         axis.invert_yaxis()
         return
     values = drawable(demos[jump.episode].observations)
@@ -94,19 +92,17 @@ def _draw_jumps(axis, health: Health, demos: Demos) -> None:
 
 
 def write_page(health: Health, name: str, picture: Path, path: Path) -> None:
-    """Writes one self-contained HTML file: problems first, then the picture, then every number."""
-    rate = f", {health.rate:g} steps a second" if health.rate else ""
+    """Writes one self-contained HTML file: problems, then the figure, then statistics of every number."""
+    rate = f", {health.rate:g} steps per second" if health.rate else ""
     errors = [error for error in health.prediction_error if error is not None]
-    predicted = (
-        f" Left out, an episode is predicted with an error of {np.median(errors):.2f} (median)." if errors else ""
-    )
+    predicted = f" Median leave-one-out error: {np.median(errors):.2f}." if errors else ""
     page = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{html.escape(name)}: demonstrations</title><style>{PAGE_STYLE}</style>
 <h1>{html.escape(name)}</h1>
 <p>{health.n_episodes} episodes, {health.n_steps} steps{rate}; {min(health.lengths)} to {max(health.lengths)} steps
 each, median {np.median(health.lengths):g}.{predicted}</p>
 <h2>Problems</h2>{_problem_table(health.problems)}
-<h2>Picture</h2><img alt="lengths, prediction errors, coverage" src="{embedded(picture.read_bytes(), "image/png")}">
+<h2>Figure</h2><img alt="lengths, prediction errors, coverage" src="{embedded(picture.read_bytes(), "image/png")}">
 <h2>Numbers</h2>{_entry_table([*health.observations, *health.actions])}
 </html>
 """

@@ -1,4 +1,4 @@
-"""Leaving one episode out: how well all others predict it, and how far from them it is."""
+"""Leave-one-out: how well all other episodes predict one, and how far it is from them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class LeftOut:
 
     Attributes:
         episode: index of the episode.
-        steps: (m,), the windows' newest observations.
+        steps: (m,), the steps of the windows' latest observations.
         distances: (m,), to the other episodes.
-        differences: (m, n, H, D), samples less what was done, in actions normalized to about [-1, 1]; H is the
-            common length. Not a number beyond the end of the episode.
-        departures: (m, n), how far each sample is from the nearest demonstrated chunk that it is made of, the root mean
-            square over its numbers; 0 where it repeats one.
+        differences: (m, n, H, D), samples minus recorded actions, in actions normalized to about [-1, 1]; H is the
+            common length. NaN beyond the end of the episode.
+        departures: (m, n), the distance of each sample to the nearest demonstrated chunk behind it, root mean square
+            over its numbers; 0 if it repeats one.
     """
 
     episode: int
@@ -35,7 +35,7 @@ class LeftOut:
 
     @property
     def rms_error(self) -> float:
-        """Of all samples."""
+        """The root-mean-square error over all samples."""
         return float(np.sqrt(np.nanmean(np.square(self.differences))))
 
 
@@ -51,10 +51,10 @@ def leave_one_out(
     """Predicts windows of each episode from all other episodes.
 
     Args:
-        policy: whose episodes are left out one after the other.
-        episodes: which, as indices; by default all.
-        n_windows: of each episode, evenly spread.
-        n_samples: chunks for each window.
+        policy: the policy whose episodes are left out, one at a time.
+        episodes: indices of the episodes; all by default.
+        n_windows: windows per episode, evenly spread.
+        n_samples: sampled chunks per window.
         horizon: how many actions of a chunk are compared; all by default.
         seed: of the samples.
     """
@@ -79,7 +79,7 @@ def leave_one_out(
 
 
 def _departures(model: Model, made: Generated, i: int) -> np.ndarray:
-    """(n,), for the samples of the i-th window."""
+    """The departures (n,) of the samples of the i-th window."""
     found = []
     for chunk, weights in zip(made.chunks[i], made.weights[i], strict=True):
         used = made.rows[i, weights > NEGLIGIBLE]
@@ -89,7 +89,7 @@ def _departures(model: Model, made: Generated, i: int) -> np.ndarray:
 
 
 def windows_at(policy: DemonstrationPolicy[Any], episode: int, steps: np.ndarray) -> np.ndarray:
-    """Windows of observations (m, N_o, D_o) that end at some steps of an episode; its first one is repeated."""
+    """Windows of observations (m, N_o, D_o) that end at given steps; the first observation is repeated as padding."""
     history = np.arange(policy.config.n_obs_steps) - policy.config.n_obs_steps + 1
     chosen = np.maximum(np.asarray(steps)[:, None] + history, 0)
     return np.asarray(policy.episodes[episode].observations, np.float64)[chosen]

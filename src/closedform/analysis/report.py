@@ -1,4 +1,4 @@
-"""The page that `closedform report` writes: what was measured, what it looked like, and why failures failed."""
+"""The HTML page of `closedform report`: results, videos, and an analysis of the failures."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def write_report(
 ) -> None:
     """Writes one self-contained HTML file.
 
-    Chosen rollouts are run again to be filmed and explained, which gives the same episodes. Where they cannot be, it is
-    said in the page and as a warning.
+    Selected rollouts are rerun, which reproduces their episodes, to be filmed and explained. If they cannot be rerun,
+    the page and a warning say so.
 
     Args:
-        all_results: results by the names to give them; the first is what others are compared with.
+        all_results: results by name; the others are compared with the first.
         path: the file.
-        env: the environment that the user names; one that only a results file names is not run (see `Study.of`).
-        progress: is told what is being done and the share that is done.
+        env: the environment named by the user; code named only by a results file is not run (see `Study.of`).
+        progress: called with a description and the fraction done.
     """
     check_writable(path)
     say = progress or (lambda what, share: None)
@@ -121,11 +121,11 @@ def _comparisons(all_results: Mapping[str, EvaluationResult]) -> str:
         try:
             c = compare(all_results[names[0]], all_results[name])
         except ClosedFormError as error:
-            rows.append([f"{name} less {names[0]}", str(error), "", "", "", "", ""])
+            rows.append([f"{name} minus {names[0]}", str(error), "", "", "", "", ""])
             continue
         rows.append(
             [
-                f"{name} less {names[0]}",
+                f"{name} minus {names[0]}",
                 f"{c.score:+.3f} [{c.score_ci95[0]:+.3f}, {c.score_ci95[1]:+.3f}]",
                 f"{c.success:+.3f} [{c.success_ci95[0]:+.3f}, {c.success_ci95[1]:+.3f}]",
                 *(str(n) for n in (c.wins, c.ties, c.losses, c.n)),
@@ -157,9 +157,9 @@ def _figures(all_results: Mapping[str, EvaluationResult]) -> str:
         xlabel="step", ylabel="share of episodes", title="Episodes that have succeeded by this step", ylim=(0, 1.03)
     )
     right.set(
-        xlabel="largest distance to the data in the episode",
+        xlabel="largest distance to the demonstrations in the episode",
         ylabel="score",
-        title="Far from the data",
+        title="Far from the demonstrations",
         ylim=(-0.03, 1.03),
     )
     return f'<h2>Figures</h2><img alt="scores, successes, distances" src="{embedded(png(figure), "image/png")}">'
@@ -170,7 +170,7 @@ def _share(say: Callable[[str, float], object], name: str, place: int, n_places:
 
 
 def _section(name: str, results: EvaluationResult, env: str | None, say: Callable[[str, float], object]) -> str:
-    """One policy: rollouts, failures and how it was made."""
+    """The section on one policy: rollouts, failures and provenance."""
     parts = [f"<h2>{html.escape(name)}</h2>"]
     failures = sorted((row for row in results.episodes if not row.success), key=lambda row: row.score)
     try:
@@ -180,26 +180,28 @@ def _section(name: str, results: EvaluationResult, env: str | None, say: Callabl
         for i, row in enumerate(spread(results.episodes, 3)):
             say(f"filming seed {row.seed}", i / 6)
             parts += [_rollout(study, environment, row)]
-        say("looking at failures", 0.5)
+        say("analyzing failures", 0.5)
         parts += [_failures(study, environment, failures, len(results.episodes))]
     except ClosedFormError as error:
-        warnings.warn(f"{name}: rollouts could not be run again: {error}", ClosedFormWarning, stacklevel=2)
-        parts += [f'<p class="note">Rollouts could not be run again: {html.escape(str(error))}</p>']
+        warnings.warn(f"{name}: rollouts could not be rerun: {error}", ClosedFormWarning, stacklevel=2)
+        parts += [f'<p class="note">Rollouts could not be rerun: {html.escape(str(error))}</p>']
     facts = {
         key: value for key, value in results.to_json().items() if key not in ("episodes", "format", "format_version")
     }
     parts += [
-        "<details><summary>Parameters, versions, seeds and the command that made this</summary>"
+        "<details><summary>Parameters, versions, seeds and the command line</summary>"
         f"<pre>{html.escape(json.dumps(facts, indent=2))}</pre></details>"
     ]
     return "".join(parts)
 
 
 def _rollout(study: Study, environment: Environment, row: EpisodeResult) -> str:
-    """A video, a filmstrip, and how score and distance went."""
+    """A video, a filmstrip, and score and distance over time."""
     rollout, frames = filmed(study, row.seed)
     note = (
-        "" if abs(rollout.score - row.score) < 1e-9 else f" (run again it scored {rollout.score:.3f}; other versions?)"
+        ""
+        if abs(rollout.score - row.score) < 1e-9
+        else f" (scored {rollout.score:.3f} when rerun; do the versions differ?)"
     )
     caption = f"seed {row.seed}: score {row.score:.3f}, {row.steps} steps{note}"
     video = embedded(encode(frames, environment.rate), "video/mp4")
@@ -226,13 +228,13 @@ def _strip(rollout: Rollout, frames: list[np.ndarray], rate: float) -> bytes:
     distances = drawable([plan.distance for _, plan in rollout.plans])
     other.step([step for step, _ in rollout.plans], distances, where="post", color=ACCENT)
     other.set_ylim(bottom=0)
-    other.set_ylabel("distance to the data", color=ACCENT)
+    other.set_ylabel("distance to the demonstrations", color=ACCENT)
     other.spines["right"].set_visible(True)
     return png(figure, dpi=110)
 
 
 def _failures(study: Study, environment: Environment, failures: list[EpisodeResult], n_episodes: int) -> str:
-    """What the policy was looking at where it failed."""
+    """A table of failures with likely causes, and images of some."""
     if not failures:
         return "<h3>Failures</h3><p>None.</p>"
     policy, familiarity = study.policy, None
@@ -255,19 +257,29 @@ def _failures(study: Study, environment: Environment, failures: list[EpisodeResu
                 ", ".join(f"{episode} ({share:.0%})" for episode, share in row.demonstrations),
             ]
         )
-    head = ["seed", "what went wrong", "score", "distance, median", "largest", "plans in alarm", "repeats", "led by"]
+    head = [
+        "seed",
+        "cause",
+        "score",
+        "distance, median",
+        "largest",
+        "alarm rate",
+        "repeats",
+        "most used demonstrations",
+    ]
     pictures = [_failure_picture(study, environment, row.seed) for row in failures[:MOST_PICTURED]]
     note = (
-        "<p class='note'>Distances are those to the nearest demonstrated observation. <em>Plans in alarm</em> is "
-        "the share of plans farther away than 99% of demonstrations that were left out; above a tenth the rollout is "
-        "said to have left the data. <em>Repeats</em> is how many plans the same stretch of a demonstration led.</p>"
+        "<p class='note'>Distances are to the nearest demonstrated observation. The <em>alarm rate</em> is the "
+        "fraction of plans farther away than 99% of left-out demonstrations; above a tenth, the rollout is said to "
+        "have left the data. <em>Repeats</em> is the largest number of plans dominated by the same segment of a "
+        "demonstration.</p>"
     )
     table = f"<details open><summary>{len(failures)} of {n_episodes} episodes</summary>{_rows(head, rows, 2)}</details>"
     return f"<h3>Failures</h3>{note}{table}<div class='figures'>{''.join(pictures)}</div>"
 
 
 def _failure_picture(study: Study, environment: Environment, seed: int) -> str:
-    """The scene where a rollout ended, with where it went and the demonstrations that led it last."""
+    """The scene where a rollout ended, with its path and the last demonstrations behind it."""
     rollout, frames = filmed(study, seed)
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), layout="constrained", width_ratios=(1, 1))
@@ -289,8 +301,6 @@ def _failure_picture(study: Study, environment: Environment, seed: int) -> str:
             axis.plot(*shown.T, color=COLORS[0], linewidth=1.5, alpha=0.7)
         axis.set(xlim=environment.extent[:2], ylim=environment.extent[2:])
     figure.suptitle(f"seed {seed}: score {rollout.score:.3f}", x=0.01, ha="left", fontsize=10.5)
-    caption = (
-        "gray: the last 60 actions; black: the plan; blue: what the demonstrations behind it did, where they did it"
-    )
+    caption = "gray: the last 60 actions; black: the plan; blue: the demonstrations behind it, as recorded"
     image = f'<img alt="{caption}" src="{embedded(png(figure, dpi=100), "image/png")}">'
     return f'<figure style="margin:0">{image}<figcaption class="note">{caption}</figcaption></figure>'

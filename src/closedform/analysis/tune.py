@@ -1,4 +1,4 @@
-"""Tuning: parameters from the demonstrations alone, by predicting each episode from the others."""
+"""Tuning: parameters from the demonstrations alone, by leave-one-out prediction."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ GRID: dict[str, tuple[Any, ...]] = {
     "tau": (0.0, 0.01, 0.03, 0.07, 0.15, 0.3),
     "n_neighbors": (50, 200, 500, 1000, 2000, 5000),
 }
-"""What is tried of each parameter, one after the other, twice around."""
+"""The values tried for each parameter, one parameter after the other, in two passes."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A configuration and how well it predicts demonstrations that were left out.
+    """A configuration and its leave-one-out error.
 
     Attributes:
         config: the parameters.
@@ -49,12 +49,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was tried, and what to use.
+    """The result of tuning.
 
     Attributes:
         best: the configuration with the smallest error.
-        start: the configuration that the search began with.
-        trials: all that were tried.
+        start: the initial configuration.
+        trials: all configurations tried.
     """
 
     best: Trial
@@ -67,17 +67,17 @@ def tune(
 ) -> Tuning:
     """Chooses bandwidth, tau, n_neighbors, n_obs_steps and n_action_steps.
 
-    One parameter after the other takes the value that predicts best, given the others. A change has to be better by
-    more than one standard error of the difference, episode by episode, and by a hundredth, so that neither noise nor
-    trifles move anything.
+    Coordinate descent: one parameter after the other takes the value that predicts best, given the others. A change has
+    to be better by more than one standard error of the paired difference over episodes, and by one percent, so that
+    neither noise nor tiny gains change a parameter.
 
     Args:
         demos: at least two episodes.
-        start: where to begin; what it says about other parameters is kept. The default preset by default.
-        progress: is told what is tried and the share that is done.
+        start: the initial configuration, which also sets all other parameters; the default preset by default.
+        progress: called with a description and the fraction done.
     """
     if len(demos) < 2:
-        raise DataError("expected at least two episodes to predict one from the others, found one")
+        raise DataError("expected at least two episodes for leave-one-out prediction, found one")
     config = start or ClosedFormConfig.preset()
     errors: dict[ClosedFormConfig, np.ndarray] = {}
     n_total, n_tried = 2 * sum(map(len, GRID.values())), 0
@@ -113,11 +113,11 @@ def tune(
 
 
 def prediction_errors(policy: ClosedFormPolicy) -> np.ndarray:
-    """How badly each left-out episode is predicted, (episodes,): E|X - a| + E min_i |X - A_i|, averaged over windows.
+    """The leave-one-out error of each episode, (episodes,): E|X - a| + E min_i |X - A_i|, averaged over windows.
 
-    X is a sampled chunk, a what was done, and A_i the demonstrated chunks that X is made of. The first term alone
-    rewards an average of several ways, which is nearest to all of them on average but which nobody took; the second
-    counts how far a sample is from anything that anybody did.
+    X is a sampled chunk, a the recorded chunk, and A_i the demonstrated chunks behind X. The first term alone rewards
+    averaging over modes, since the mean is nearest to all of them although nobody demonstrated it; the second term
+    penalizes the distance of a sample to anything that was demonstrated.
     """
     n_episodes = len(policy.episode_ids)
     chosen = np.unique(np.linspace(0, n_episodes - 1, min(N_EPISODES, n_episodes)).astype(int)).tolist()

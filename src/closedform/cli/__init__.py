@@ -20,6 +20,8 @@ from closedform.cli.evaluation import Compare, Eval, Report
 from closedform.cli.neural import Edit, Train
 from closedform.cli.policy import Explain, Fit, Index, Info, Tune
 
+__all__ = ["COMMANDS", "main", "run"]
+
 COMMANDS: dict[str, Any] = {
     "compare": Compare,
     "convert": Convert,
@@ -39,15 +41,15 @@ COMMANDS: dict[str, Any] = {
 
 
 class Version:
-    """Says which version this is."""
+    """Prints the version."""
 
     def run(self) -> None:
-        """Prints it."""
+        """Prints the version of closedform."""
         print(f"closedform {__version__}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line; a mistake is one line on the error stream and exit status 2."""
+    """Runs the command line; errors are one line on stderr and exit status 2."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         run(Version)
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(parse: Callable[[], Any]) -> None:
-    """Parses a command and runs it; a mistake is one line on the error stream and exit status 2."""
+    """Parses and runs a command; errors are one line on stderr and exit status 2."""
     streams.prepare()
     try:
         try:
@@ -73,9 +75,9 @@ def run(parse: Callable[[], Any]) -> None:
         streams.discard(sys.stdout)
         sys.exit(128 + 13)  # as a program that a broken pipe ends
     except OSError as error:
-        _fail(f"expected to be able to read and write, found {error}")
+        _fail(f"cannot read or write a file: {error}")
     except MemoryError as error:
-        _fail(f"expected enough memory, found too little: {error}")
+        _fail(f"out of memory: {error}")
     except KeyboardInterrupt:
         streams.complain("interrupted")
         sys.exit(130)
@@ -97,7 +99,7 @@ def _run(parse: Callable[[], Any]) -> None:
 
 @contextlib.contextmanager
 def _logging_as_lines() -> Iterator[None]:
-    """What the package logs is said as everything else is: one line on the error stream."""
+    """Prints what the package logs like everything else: one line each on stderr."""
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: streams.complain(record.getMessage())
     logger = logging.getLogger("closedform")
@@ -109,7 +111,7 @@ def _logging_as_lines() -> Iterator[None]:
 
 
 def _say_once() -> Callable[..., None]:
-    """Warnings as one line each, and each once."""
+    """A warning handler that prints each warning once, as one line."""
     said: set[str] = set()
 
     def say(message: Warning | str, *_: object, **__: object) -> None:
@@ -128,7 +130,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _one_line(box: str) -> str:
-    """Flattens the box that tyro draws around a mistake; its title says less than its text."""
+    """Flattens the box that tyro draws around an error, without its title."""
     parts = []
     for line in box.splitlines()[1:]:
         text = re.sub(r"[\u2500-\u257f]+", " ", line).strip()

@@ -27,25 +27,25 @@ Output = Annotated[Path, arg(aliases=["-o"])]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What to read of demonstrations."""
+    """Which demonstrations to read, and how."""
 
     observation_keys: tuple[str, ...] | None = None
-    """Arrays or columns that make up an observation, by the names that the format uses."""
+    """Names of the arrays or columns that make up an observation."""
     action_key: str | None = None
-    """The array that holds the actions."""
+    """Name of the array that holds the actions."""
     episodes: str | None = None
-    """Episodes to read, such as 0:10,15."""
+    """Numbers of the episodes to read, such as 0:10,15."""
     mask: str | None = None
-    """A filter stored in a robomimic file."""
+    """Name of a filter (mask) stored in a robomimic file."""
     actions: Literal["recorded", "absolute", "absolute_6d"] = "recorded"
-    """Actions as recorded, or robomimic's deltas made absolute, rotations as axis-angle or rotation-6D."""
+    """Actions as recorded, or robomimic's deltas converted to absolute, with axis-angle or 6D rotations."""
     observation_layout: str | None = None
-    """What the numbers are, such as "hand position 2, block position 2, block angle, - other 3"."""
+    """Layout of observations, such as "hand position 2, block position 2, block angle, - other 3"."""
     action_layout: str | None = None
-    """The same for actions."""
+    """Layout of actions, likewise."""
 
     def read(self, source: str, *, finite: bool = True) -> Demos:
-        """Reads demonstrations from a path, or of a dataset's name."""
+        """Reads demonstrations from a path, or a dataset by name."""
         return load_demos(
             source,
             observation_keys=self.observation_keys,
@@ -61,18 +61,18 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Convert(Reading):
-    """Writes demonstrations in another format."""
+    """Convert demonstrations to another format."""
 
     demos: Positional[str]
     """A path, or the name of a dataset (`closedform data list`)."""
 
     target: Positional[Path]
-    """Where to: NAME.zarr, NAME.zarr.zip, NAME.hdf5 (robomimic), or a folder."""
+    """Where to write: NAME.zarr, NAME.zarr.zip, NAME.hdf5 (robomimic), or a folder."""
     to: Literal["folder", "zarr", "robomimic", "lerobot"] | None = None
-    """The format, where the name does not tell."""
+    """The format; by default it follows from the name of the target."""
 
     def run(self) -> None:
-        """Converts, and says what was written."""
+        """Converts, and prints a summary."""
         demos = self.read(self.demos)
         save_demos(demos, self.target, self.to)
         print(f"{len(demos)} episodes, {demos.n_steps} steps: {self.target}")
@@ -81,7 +81,7 @@ class Convert(Reading):
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(Reading):
-    """Says whether demonstrations are good enough, and what is wrong with them: problems first."""
+    """Check the quality of demonstrations; problems are listed first."""
 
     demos: Positional[str]
     """A path, or the name of a dataset (`closedform data list`)."""
@@ -89,10 +89,10 @@ class Inspect(Reading):
     output: Path | None = None
     """Folder for report.html and report.png; NAME-report by default."""
     json: bool = False
-    """Print JSON, for machines; a report is then only written where --output asks for one."""
+    """Print JSON instead of text; the report is then written only with --output."""
 
     def run(self) -> None:
-        """Examines the demonstrations, prints what was found and writes the report."""
+        """Examines the demonstrations, prints the findings and writes the report."""
         from closedform.analysis.health import examine
         from closedform.figures import pyplot
         from closedform.files import check_writable
@@ -121,22 +121,22 @@ class Inspect(Reading):
 
 @dataclass(frozen=True, kw_only=True)
 class Generate:
-    """Makes demonstrations of a robomimic task with a scripted expert; goes on where it was stopped."""
+    """Generate demonstrations of a robomimic task with a scripted expert; resumes if interrupted."""
 
     task: Literal["lift", "can", "square", "transport", "tool_hang"]
     """Which task."""
     output: Output
-    """The file, in robomimic's HDF5 layout."""
+    """The HDF5 file to write, in robomimic's format."""
     episodes: int = 200
-    """Successful episodes; others are not kept."""
+    """Number of successful episodes; failed ones are discarded."""
     seed: int = 0
-    """Of the first start state; the others follow. Evaluations begin at 100000."""
+    """Seed of the first start state, counted up for the others. Evaluations use seeds from 100000."""
     workers: int | None = None
-    """Processes, by default one for each core; the result does not depend on it."""
+    """Number of processes; one per core by default. The result does not depend on it."""
 
     def run(self) -> None:
-        """Generates, and says how often the expert failed."""
-        from closedform.experts.generate import generate
+        """Generates, and prints how often the expert succeeded."""
+        from closedform.experts.generation import generate
         from closedform.provenance import n_cores
 
         workers = n_cores() if self.workers is None else self.workers
@@ -147,23 +147,23 @@ class Generate:
                 self.output,
                 seed=self.seed,
                 workers=workers,
-                progress=lambda kept, tried: say(f"{kept} episodes of {tried} tried", kept / self.episodes),
+                progress=lambda kept, tried: say(f"{kept} of {tried} attempts succeeded", kept / self.episodes),
             )
-        print(f"{self.episodes} episodes of {tried} that the scripted expert tried: {self.output}")
+        print(f"{self.episodes} successful episodes from {tried} attempts of the scripted expert: {self.output}")
 
 
 @dataclass(frozen=True)
 class Data:
-    """Public datasets: `list` them, `get` one, print the `path` of one that is there; `verify` any demonstrations."""
+    """Public datasets: `list` all, `get` (download) one, print the `path` of one; `verify` any demonstrations."""
 
     action: Positional[Literal["list", "get", "path", "verify"]]
-    """What to do."""
+    """The action."""
     name: Positional[str] = ""
-    """Which dataset; for `verify` also a path."""
+    """Name of the dataset; for `verify`, a name or a path."""
     trust: bool = False
-    """Download files whose checksum is not known, and believe what arrives the first time."""
+    """Download files without a known checksum and trust them on first use."""
     json: bool = False
-    """Print JSON, for machines."""
+    """Print JSON instead of text."""
 
     def run(self) -> None:
         """Lists, downloads, finds or verifies datasets."""
@@ -219,7 +219,7 @@ class Data:
         if self.json:
             print(json.dumps({"ok": True, **found.to_json()}, indent=2))
             return
-        print(f"{found.path}: {found.format}, {found.n_episodes} episodes, {found.n_steps} steps, all of them readable")
+        print(f"{found.path}: {found.format}, {found.n_episodes} episodes, {found.n_steps} steps, all readable")
         for what in found.verified:
             print(f"verified: {what}")
         for what in found.unverified:
@@ -227,7 +227,7 @@ class Data:
 
 
 def _trusted(dataset: Dataset) -> bool:
-    """Asks whether to download files whose checksum is not known; nobody to ask is no."""
+    """Asks whether to download files without a known checksum; without a terminal the answer is no."""
     from closedform.demos.catalog import cached_path
     from closedform.demos.download import doubts
 
@@ -235,13 +235,13 @@ def _trusted(dataset: Dataset) -> bool:
         return False
     for doubt in unknown:
         print(f"closedform: {doubt}", file=sys.stderr)
-    print("closedform: download and believe what arrives? [y/N] ", end="", file=sys.stderr, flush=True)
+    print("closedform: download and trust these files? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, float], None]]:
-    """A progress bar that is told what is being done and the share that is done."""
+    """A progress bar that is updated with a description and the fraction done."""
     with tqdm(total=100, bar_format="{desc:45} {bar} {percentage:3.0f}%", leave=False, disable=None) as bar:
 
         def say(what: str, share: float) -> None:
@@ -264,7 +264,7 @@ def _print_health(health: Any) -> None:
         print(f"{p.severity:8}{p.kind}{place}: {p.message}; {p.advice}")
     errors = [error for error in health.prediction_error if error is not None]
     if errors:
-        print(f"left out, an episode is predicted with error {np.median(errors):.3f} (median), worst {max(errors):.3f}")
+        print(f"leave-one-out error: median {np.median(errors):.3f}, worst {max(errors):.3f}")
 
 
 def _print_skipped(demos: Demos) -> None:
@@ -273,7 +273,7 @@ def _print_skipped(demos: Demos) -> None:
 
 
 def _numbers(text: str | None) -> list[int] | None:
-    """Reads `0:10,15` as numbers; ranges are counted before they are written out."""
+    """Parses `0:10,15` into numbers; ranges are counted before they are expanded."""
     if text is None:
         return None
     ranges: list[range] = []

@@ -19,28 +19,28 @@ from closedform.files import check_writable
 
 @dataclass(frozen=True, kw_only=True)
 class Eval(Choosing):
-    """Runs a policy in an environment and says how well it does."""
+    """Evaluate a policy in an environment."""
 
     env: str = "pusht"
-    """The environment: pusht, lift, can, square, transport, tool_hang, one of these five with _poses after it (the
-    paper's smaller observations), one that an installed package announces, or package.module:function."""
+    """The environment: pusht, lift, can, square, transport, tool_hang, one of the last five with the suffix _poses (the
+    paper's smaller observations), one registered by an installed package, or package.module:function."""
     demos: str | None = None
-    """The demonstrations: a path, or the name of a dataset (`closedform data list`); a saved policy has its own."""
+    """The demonstrations: a path, or the name of a dataset (`closedform data list`); not needed for a saved policy."""
     episodes: int = 50
-    """How many episodes."""
+    """Number of episodes."""
     seed: int = 100000
-    """Seed of the first episode; the others follow. Results are reported on seeds from 100000."""
+    """Seed of the first episode, counted up for the others. Published results use seeds from 100000."""
     json: Path | None = None
-    """Write all results to this file; an evaluation that was interrupted goes on where it stopped."""
+    """Write all results to this file; an interrupted evaluation resumes from it."""
     video: int = 0
-    """How many episodes to make videos of, from the worst to the best."""
+    """Number of episodes to make videos of, spread from the worst to the best."""
     workers: int | None = None
-    """Processes that run episodes, by default one for each core; the result does not depend on it."""
+    """Number of processes; one per core by default. The result does not depend on it."""
     device: str = "auto"
-    """Where a network runs, if the policy has one: cpu, cuda, or auto: cuda if there is one."""
+    """Device of the policy's network, if it has one: cpu, cuda, or auto (cuda if available)."""
 
     def run(self) -> None:
-        """Evaluates, prints the figures and writes what was asked for."""
+        """Evaluates, prints the results and writes the requested files."""
         from closedform.evaluation.study import Study
         from closedform.evaluation.video import film, require_av
         from closedform.evaluation.workers import check_workers
@@ -76,15 +76,15 @@ class Eval(Choosing):
 
 @dataclass(frozen=True)
 class Compare:
-    """Compares evaluations with the first one, episode by episode."""
+    """Compare evaluations with the first one, paired by episode."""
 
     results: Positional[tuple[Path, ...]]
-    """Two or more files that `eval --json` wrote."""
+    """Two or more results files written by `eval --json`."""
     json: bool = False
-    """Print JSON, for machines."""
+    """Print JSON instead of text."""
 
     def run(self) -> None:
-        """Prints the differences with their intervals, and who wins where."""
+        """Prints the differences with their intervals, and the episodes that differ most."""
         if len(self.results) < 2:
             raise ConfigError(f"expected two or more results files to compare, found {len(self.results)}")
         all_results = [EvaluationResult.load(path) for path in self.results]
@@ -110,14 +110,14 @@ class Compare:
 
 @dataclass(frozen=True)
 class Report:
-    """Writes a page about evaluations that opens in any browser: figures, videos, and why failures failed."""
+    """Write an HTML report on evaluations: figures, videos, and an analysis of the failures."""
 
     results: Positional[tuple[Path, ...]]
-    """Files that `eval --json` wrote."""
+    """Results files written by `eval --json`."""
     output: Output = Path("report.html")
     """The page."""
     env: str | None = None
-    """The environment, where it is package.module:function: code that only a results file names is not run."""
+    """The environment, required if it is package.module:function: code named only by a results file is not run."""
 
     def run(self) -> None:
         """Writes the page."""
@@ -127,17 +127,19 @@ class Report:
             raise ConfigError("expected one or more results files, found none")
         all_results = {path.stem: EvaluationResult.load(path) for path in self.results}
         if len(all_results) < len(self.results):
-            raise ConfigError("expected results files of different names, found the same name twice")
+            raise ConfigError("expected results files with different names, found the same name twice")
         named = sorted({results.subject.env for results in all_results.values()})
         if self.env is not None and self.env not in named:
-            raise ConfigError(f"env: expected that of a results file, {' or '.join(named)}, found {self.env!r}")
+            raise ConfigError(
+                f"env: expected the environment of a results file, {' or '.join(named)}, found {self.env!r}"
+            )
         with progress_bar() as say:
             write_report(all_results, self.output, env=self.env, progress=say)
         print(f"report: {self.output}")
 
 
 def print_results(all_results: Sequence[EvaluationResult], names: Sequence[str]) -> None:
-    """A table of results, one line for each."""
+    """Prints a table of results, one line each."""
     rows = [("", "score", "success", "plan, ms", "episodes")]
     for name, results in zip(names, all_results, strict=True):
         n, together = len(results.episodes), results.origin.n_together  # plans that took this time, all at once

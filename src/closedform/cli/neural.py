@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Reading):
-    """Trains a neural diffusion policy (the paper's transformer); goes on where it was stopped."""
+    """Train a neural diffusion policy (the paper's transformer); resumes if interrupted."""
 
     demos: Positional[str]
     """A path, or the name of a dataset (`closedform data list`)."""
     output: Output
-    """Folder for the policy and the state of its training."""
+    """Folder for the policy and its training checkpoint."""
     steps: int = 100_000
     """Gradient steps."""
     batch_size: int = 256
-    """Windows in a step."""
+    """Windows per training step."""
     learning_rate: float = 3e-4
-    """At its highest."""
+    """Peak learning rate."""
     observation_noise: float = 0.02
-    """Standard deviation of noise on normalized observations."""
+    """Standard deviation of the noise added to normalized observations."""
     seed: int = 0
-    """Of weights, batches and noise."""
+    """Seed of weights, batches and noise."""
     device: str = "auto"
-    """cpu, cuda, or auto: cuda if there is one."""
+    """cpu, cuda, or auto (cuda if available)."""
     save_every: int = 10_000
-    """Steps between two checkpoints."""
+    """Training steps between checkpoints."""
     env: str | None = None
-    """An environment to evaluate the policy in along the way."""
+    """An environment to evaluate the policy in during training."""
     eval_every: int = 100_000
-    """Steps between two evaluations."""
+    """Training steps between evaluations."""
     eval_episodes: int = 20
-    """Episodes of each, with seeds from 0."""
+    """Episodes per evaluation, with seeds from 0."""
 
     def run(self) -> None:
-        """Trains, with checkpoints."""
+        """Trains, writing checkpoints."""
         from closedform.device import choose_device
         from closedform.evaluation.environment import check_fit, check_seed
         from closedform.evaluation.environment_pool import EnvironmentPool
@@ -79,7 +79,7 @@ class Train(Reading):
         data = training_data(demos, network)
         trainer = Trainer(data, network, training, device)
         if trainer.load(self.output):
-            print(f"going on from step {trainer.step}")
+            print(f"resuming from step {trainer.step}")
 
         def checkpoint() -> NeuralPolicy:
             policy = NeuralPolicy.of(network, trainer.average, data, device)
@@ -118,32 +118,31 @@ class Train(Reading):
 
 @dataclass(frozen=True, kw_only=True)
 class Edit(Reading):
-    """Edits a trained neural policy with demonstrations: `guide` it toward some, or `augment` it with new ones."""
+    """Edit a trained neural policy with demonstrations: `guide` it toward some, or `augment` it with new ones."""
 
     edit: Positional[Literal["guide", "augment"]]
     """How."""
     neural: Positional[str]
-    """The folder of the neural policy, or the name of one inside the package: pusht-dit, pusht-dit-left."""
+    """Folder of the neural policy, or the name of one that comes with the package: pusht-dit, pusht-dit-left."""
     demos: str
-    """The demonstrations: of what is wanted, or of what is new; a path, or the name of a dataset."""
+    """Demonstrations of the wanted (guide) or the new (augment) behavior; a path, or the name of a dataset."""
     everything: str | None = None
-    """For `guide`: all demonstrations, those of what is wanted among them."""
+    """For `guide`: all demonstrations, including those of the wanted behavior."""
     w: float | None = None
-    """For `guide`: the strength of guidance; by default 0.5."""
+    """For `guide`: the guidance strength; 0.5 by default."""
     off_below: float | None = None
-    """For `guide`: the noise level, of as many as the policy has, at and below which there is no guidance; by default
-    2."""
+    """For `guide`: the index of the noise level at and below which guidance is off; 2 by default."""
     familiar: str | None = None
-    """For `augment`: the demonstrations that the network was trained on, if they are still there; they tell better
-    than their mean and covariance, which the policy keeps, where it knows what to do."""
+    """For `augment`: the network's training demonstrations, if available; they describe where the network is reliable
+    better than their mean and covariance, which are stored with the policy."""
     c: float | None = None
-    """For `augment`: how much wider than its training data the network's kernel is; by default 0.8, and 1 with
+    """For `augment`: the width of the network's kernel relative to its training data; 0.8 by default, 1 with
     --familiar."""
     output: Output
-    """Folder for the edited policy, which `eval` takes as --policy."""
+    """Folder for the edited policy, which `eval` accepts as --policy."""
 
     def run(self) -> None:
-        """Makes the edited policy and saves it."""
+        """Builds the edited policy and saves it."""
         from closedform.editing.augmented_policy import AugmentedPolicy
         from closedform.editing.edited_policy import demonstrations_for
         from closedform.editing.guided_policy import GuidedPolicy
@@ -159,7 +158,7 @@ class Edit(Reading):
             familiar = None if self.familiar is None else demonstrations_for(neural, self.read(self.familiar))
             policy = AugmentedPolicy(neural, form, familiar, c=self.c)
         elif self.everything is None:
-            raise ConfigError("guide: expected all demonstrations as --everything, found none")
+            raise ConfigError("guide: expected --everything with all demonstrations, found none")
         else:
             everything = demonstrations_for(neural, self.read(self.everything))
             given = {name: value for name in ("w", "off_below") if (value := getattr(self, name)) is not None}

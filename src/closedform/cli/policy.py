@@ -23,34 +23,34 @@ from closedform.policies.saving import verify
 
 @dataclass(frozen=True, kw_only=True)
 class Choosing:
-    """Which policy."""
+    """The choice of a policy."""
 
     policy: str = "default"
-    """default, paper, 1nn, vinn, a parameter file that `tune` wrote, the folder of a saved policy, or one inside the
-    package: pusht-dit, pusht-dit-left."""
+    """default, paper, 1nn, vinn, a parameter file written by `tune`, the folder of a saved policy, or one that comes
+    with the package: pusht-dit, pusht-dit-left."""
     set: UseAppendAction[tuple[tuple[str, ...], ...]] = ()
-    """Parameters to replace, as name=value."""
+    """Parameters to override, as name=value."""
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """All that was set."""
+        """All overrides."""
         if any(not group for group in self.set):
-            raise ConfigError("--set: expected parameter=value after it, found nothing")
+            raise ConfigError("--set: expected parameter=value, found nothing")
         return tuple(setting for group in self.set for setting in group)
 
     def make(self, demos: Demos | None) -> Policy[Any]:
-        """Makes it."""
+        """Builds the policy."""
         return make_policy(self.policy, demos, self.settings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit(Reading, Choosing):
-    """Makes a policy of demonstrations and saves it; there is nothing to train."""
+    """Build a policy from demonstrations and save it; nothing is trained."""
 
     demos: Positional[str]
     """A path, or the name of a dataset (`closedform data list`)."""
     output: Output
-    """Folder to save it to."""
+    """Folder for the policy."""
 
     def run(self) -> None:
         """Builds and saves the policy."""
@@ -65,22 +65,24 @@ class Fit(Reading, Choosing):
 
 @dataclass(frozen=True, kw_only=True)
 class Index(Reading, Choosing):
-    """Indexes demonstrations with faiss, however many they are, and saves a policy that opens without reading them."""
+    """Index any number of demonstrations with faiss and save a memory-mapped policy."""
 
     demos: Positional[str]
     """A path, or the name of a dataset (`closedform data list`)."""
     output: Output
-    """Folder to save it to."""
+    """Folder for the policy."""
     recall: float = 0.95
-    """Share of the neighbors that carry weight which has to be found; how far to search follows from it."""
+    """Recall: the fraction of the neighbors with weight that the search must find; the search width follows from it."""
     json: bool = False
-    """Print JSON, for machines."""
+    """Print JSON instead of text."""
 
     def run(self) -> None:
-        """Builds, measures recall against exact search, saves."""
+        """Builds the index, measures its recall against exact search, and saves the policy."""
         given = [name for name in ("index", "recall") for setting in self.settings if setting.startswith(f"{name}=")]
         if given:
-            raise ConfigError(f"--set: expected no {given[0]}, which this command sets (--recall), found one")
+            raise ConfigError(
+                f"--set: expected no {given[0]}, which this command sets itself (see --recall), found one"
+            )
         demos = self.read(self.demos)
         with progress_bar() as say:
             settings = (*self.settings, "index=faiss", f"recall={self.recall}")
@@ -94,26 +96,26 @@ class Index(Reading, Choosing):
             return
         print(f"{policy} indexed in {recall.seconds:.1f} s: {recall.n_probes} of {recall.n_lists} lists are searched")
         print(
-            f"recall {recall.weighty:.3f} of the neighbors that carry weight (asked for {recall.target}), "
-            f"{recall.all:.3f} of all, on {recall.n_queries} windows whose own episode was left out: {self.output}"
+            f"recall {recall.weighty:.3f} of the neighbors with weight (target {recall.target}), "
+            f"{recall.all:.3f} of all neighbors, on {recall.n_queries} leave-one-out queries: {self.output}"
         )
         if recall.n_probes == recall.n_lists:
-            print("that is all lists, so that exact search would be as fast: are there many equal observations?")
+            print("all lists are searched, so exact search would be as fast: are many observations identical?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tune(Reading):
-    """Chooses parameters from the demonstrations alone, by predicting each episode from the others."""
+    """Choose parameters from the demonstrations alone, by leave-one-out prediction."""
 
     demos: Positional[str]
     """A path, or the name of a dataset (`closedform data list`)."""
     preset: Literal["default", "paper"] = "default"
-    """Where to begin; parameters that are not tuned stay as they are there."""
+    """The initial configuration; parameters that are not tuned keep its values."""
     output: Output = Path("tuned.json")
-    """The parameter file to write, which `eval`, `fit` and `explain` take as --policy."""
+    """The parameter file to write, which `eval`, `fit` and `explain` accept as --policy."""
 
     def run(self) -> None:
-        """Tries configurations, prints what changed and writes the file."""
+        """Tries configurations, prints the changes and writes the file."""
         from closedform.analysis.tune import GRID, tune
 
         check_writable(self.output)
@@ -124,7 +126,7 @@ class Tune(Reading):
         for name in GRID:
             before, after = getattr(start.config, name), getattr(best.config, name)
             print(f"{name:16} {after}{'' if before == after else f'   (was {before})'}")
-        print(f"error of left-out episodes {start.error:.4f} -> {best.error:.4f}, {len(tuning.trials)} tried")
+        print(f"leave-one-out error {start.error:.4f} -> {best.error:.4f}, {len(tuning.trials)} configurations tried")
         write_config(
             best.config, ClosedFormPolicy, self.output, tuned_on=self.demos, error=best.error, error_before=start.error
         )
@@ -133,27 +135,27 @@ class Tune(Reading):
 
 @dataclass(frozen=True, kw_only=True)
 class Explain(Choosing):
-    """Shows why a policy does what it does, for one observation or at one step of a rollout."""
+    """Explain a policy's plan for one observation or at one step of a rollout."""
 
     demos: str | None = None
-    """The demonstrations: a path, or the name of a dataset; a saved policy has its own."""
+    """The demonstrations: a path, or the name of a dataset; not needed for a saved policy."""
     observation: tuple[float, ...] = ()
-    """The observation to explain, its numbers."""
+    """The numbers of the observation to explain."""
     env: str | None = None
-    """Or the environment of a rollout, which also draws the scene."""
+    """Alternatively, the environment of a rollout; the scene is then drawn as well."""
     seed: int = 100000
     """Seed of the rollout, or of the plan."""
     step: int = 0
-    """Step of the rollout; the first plan at or after it is explained."""
+    """Step of the rollout; the first plan at or after this step is explained."""
     false_alarm_rate: float = 0.01
-    """Share of familiar observations that may be called out of range."""
+    """False-alarm rate: the fraction of familiar observations that may be called out of range."""
     output: Output = Path("explanation.png")
     """The picture."""
     json: bool = False
-    """Print JSON, for machines."""
+    """Print JSON instead of text."""
 
     def run(self) -> None:
-        """Prints the demonstrations behind the plan and draws the picture."""
+        """Prints the demonstrations behind the plan and draws the figure."""
         from closedform.analysis.explain import explain, explain_rollout
         from closedform.analysis.explain_figure import draw_explanation
         from closedform.analysis.familiarity import measure_familiarity
@@ -177,15 +179,17 @@ class Explain(Choosing):
             check_fit(environment, policy, f"the policy {self.policy!r}")
         if not isinstance(policy, DemonstrationPolicy):
             raise ConfigError(
-                f"{self.policy}: expected a policy made of demonstrations, which can be explained, found a "
+                f"{self.policy}: expected a policy made of demonstrations, since only those can be explained, found "
                 f"{type(policy).__name__}"
             )
         if self.observation:
             policy.check_observations(np.array([self.observation]))
         elif environment and self.step >= environment.max_steps:
-            raise ConfigError(f"step: expected less than the {environment.max_steps} of an episode, found {self.step}")
+            raise ConfigError(
+                f"step: expected less than the episode length, {environment.max_steps}, found {self.step}"
+            )
         with progress_bar() as say:
-            say("how far demonstrations are from each other", 0.0)
+            say("leave-one-out distances", 0.0)
             familiarity = measure_familiarity(policy, self.false_alarm_rate)
         if self.observation:
             explanation = explain(policy, self.observation, familiarity, seed=self.seed)
@@ -205,9 +209,9 @@ class Explain(Choosing):
         state = "OUT OF RANGE" if facts["alarm"] else "familiar"
         print(
             f"{state}: distance {plan.distance:.2f}, farther than {facts['share_of_demonstrations_nearer']:.1%} of "
-            f"demonstrations that were left out; {familiarity.describe()}"
+            f"left-out demonstrations; {familiarity.describe()}"
         )
-        holding = f", holding {plan.held}" if plan.held else ""
+        holding = f", grasping {plan.held}" if plan.held else ""
         print(f"frame {plan.frame}{holding}, effective number of demonstrations {plan.n_effective:.1f}")
         for row in facts["demonstrations"][:10]:
             print(f"  episode {row['episode']:5}  step {row['step']:5}  weight {row['weight']:.3f}")
@@ -216,15 +220,15 @@ class Explain(Choosing):
 
 @dataclass(frozen=True)
 class Info:
-    """Says what a saved policy is made of."""
+    """Describe and verify a saved policy."""
 
     folder: Positional[str]
-    """The folder that it was saved to, or the name of a policy inside the package."""
+    """Folder of the policy, or the name of one that comes with the package."""
     json: bool = False
-    """Print JSON, for machines."""
+    """Print JSON instead of text."""
 
     def run(self) -> None:
-        """Prints the policy's class, demonstrations, layouts and parameters, if all of it is as it was saved."""
+        """Prints the policy's class, demonstrations, layouts and parameters, after verifying its checksums."""
         policy = load_policy(self.folder)
         checked = verify(self.folder)
         made_of = _made_of(policy)
@@ -246,7 +250,7 @@ class Info:
         print(f"{facts['policy']} of {_counts(made_of)}")
         print(f"checked: {checked}")
         if recall:
-            print(f"index: faiss, recall {recall.weighty:.3f} of the neighbors that carry weight")
+            print(f"index: faiss, recall {recall.weighty:.3f} of the neighbors with weight")
         for name, counts in parts.items():
             print(f"{name}: {_counts(counts)}")
         for name, value in facts.get("edit", {}).items():

@@ -1,4 +1,4 @@
-"""The standard streams of a command: they take any text, and may be closed, full or read by nobody."""
+"""The standard streams of a command: any text can be printed, even if a stream is closed, full or a broken pipe."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NARROWEST, WIDEST = 40, 400  # columns; tyro wraps forever in fewer, and pads ev
 
 
 def prepare() -> None:
-    """Opens streams that were closed, and lets output take any text.
+    """Reopens closed streams, and lets any text be printed.
 
-    The number of a closed stream would be given to the next file that is opened, and what is printed would land in it.
-    What is printed to a closed output fails when it is written out; a closed error stream is its user's wish.
+    Otherwise the descriptor of a closed stream would be reused by the next file that is opened, and output would end up
+    in it. Printing to a closed stdout then fails at the end; a closed stderr is assumed to be intended.
     """
     codecs.register_error(AS_GIVEN, _as_given)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -36,7 +36,7 @@ def prepare() -> None:
 
 
 def _as_given(error: UnicodeError) -> tuple[str | bytes, int]:
-    """A file's name as its bytes, even where they are no text; other characters that cannot be printed as escapes."""
+    """Prints file names as their original bytes, even if they are not valid text, and escapes other characters."""
     try:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:
@@ -44,7 +44,7 @@ def _as_given(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def complain(message: str) -> None:
-    """Prints one line on the error stream: what would move the cursor or break the line is escaped."""
+    """Prints one line on stderr; characters that would move the cursor or break the line are escaped."""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
     try:
         print(f"closedform: {line}", file=sys.stderr, flush=True)
@@ -53,18 +53,18 @@ def complain(message: str) -> None:
 
 
 def finish() -> None:
-    """Writes out what was printed; where that cannot be, nothing is left to be written at Python's end."""
+    """Flushes stdout; if that fails, the rest is discarded, so that Python does not complain again on exit."""
     try:
         sys.stdout.flush()
     except OSError as error:
         discard(sys.stdout)
         if isinstance(error, BrokenPipeError):
             raise
-        raise SaveError(f"the output: expected to write it, found {error.strerror}") from error
+        raise SaveError(f"cannot write the output: {error.strerror}") from error
 
 
 def discard(stream: TextIO) -> None:
-    """Sends what is left in a stream nowhere, or Python would complain about it at its end."""
+    """Discards what is left in a stream, about which Python would otherwise complain on exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -75,7 +75,7 @@ def discard(stream: TextIO) -> None:
 
 @contextmanager
 def bearable_width() -> Iterator[None]:
-    """Keeps the width that help is wrapped to within bounds."""
+    """Keeps the width that help is wrapped to within readable bounds."""
     before, columns = os.environ.get("COLUMNS"), shutil.get_terminal_size().columns
     os.environ["COLUMNS"] = str(min(max(columns, NARROWEST), WIDEST))
     try:

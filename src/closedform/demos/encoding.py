@@ -1,4 +1,4 @@
-"""Encoding: numbers of a layout as blocks that can be averaged and moved, and back."""
+"""Encoding: numbers of a layout as blocks that can be averaged and moved rigidly, and back."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from closedform.demos.layout import SPATIAL_ROTATIONS, Entry, Layout
 
 @dataclass(frozen=True)
 class Block:
-    """A run of encoded numbers that a frame treats alike.
+    """A run of encoded numbers that a change of frame treats as one.
 
     Attributes:
         start: index of its first encoded number.
-        size: how many; the dimension of the space if it turns.
+        size: how many numbers; the dimension of space if it turns.
         turns: whether it is a vector that a change of frame rotates.
         moves: whether a change of frame also translates it.
-        unit: whether its numbers are those of unit vectors, so that they need no scaling.
+        unit: whether it is a unit vector, which needs no scaling.
     """
 
     start: int
@@ -33,12 +33,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Turns angles and rotations into unit vectors, which have no wrap, no sign ambiguity and a meaningful average.
+    """Turns angles and rotations into unit vectors, which do not wrap around and have a meaningful average.
 
-    An angle becomes (cos, sin), or among spatial entries (cos, sin, 0), being about the z axis; a quaternion the first
-    two columns of its rotation matrix, the same for q and -q and continuous everywhere (forcing w >= 0 instead jumps at
-    half turns, where a gripper that points down lives). Everything else stays as it is. Decoding projects averaged
-    rotations back onto rotations.
+    An angle becomes (cos, sin), or among spatial entries, where it is about the z axis, (cos, sin, 0). A quaternion
+    becomes the first two columns of its rotation matrix, which are the same for q and -q and continuous everywhere
+    (forcing w >= 0 instead would jump at half turns, the usual pose of a gripper that points down). Everything else
+    stays as it is. Decoding projects averaged rotations back onto rotations.
     """
 
     layout: Layout
@@ -53,7 +53,7 @@ class Encoding:
 
     @cached_property
     def width(self) -> int:
-        """How many numbers an encoded row has."""
+        """The number of encoded numbers per row."""
         return self.blocks[-1].start + self.blocks[-1].size
 
     @cached_property
@@ -63,12 +63,12 @@ class Encoding:
 
     @property
     def dimension(self) -> int | None:
-        """2 or 3 where some block turns, None where no frame can change anything."""
+        """2 or 3 if some block turns; None if no change of frame has an effect."""
         sizes = {block.size for block in self.blocks if block.turns}
         return max(sizes) if sizes else None
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """Encodes rows. (..., layout.width) -> (..., width), float64; not finite where a rotation is endless."""
+        """Encodes rows. (..., layout.width) -> (..., width), float64; not finite where a rotation is not."""
         values = np.asarray(values, np.float64)
         if self.is_plain:
             return values
@@ -139,10 +139,10 @@ def _decode(entry: Entry, encoded: np.ndarray) -> np.ndarray:
 
 
 def nearest_rotation(columns: np.ndarray) -> np.ndarray:
-    """The rotation whose first two columns are nearest in the least squares. (..., 6) -> (..., 3, 3).
+    """The rotation whose first two columns are nearest in the least-squares sense. (..., 6) -> (..., 3, 3).
 
-    Columns that were averaged are neither of unit length nor at right angles. Unlike in `rotation_matrix` both give way
-    alike: they are multiplied by the inverse root of their 2 x 2 matrix of inner products.
+    Averaged columns are neither unit-length nor orthogonal. Unlike `rotation_matrix`, this corrects both columns
+    equally: they are multiplied by the inverse square root of their 2 x 2 Gram matrix.
     """
     x, y = columns[..., :3], columns[..., 3:]
     xx, xy, yy = (np.sum(a * b, -1, keepdims=True) for a, b in ((x, x), (x, y), (y, y)))
@@ -155,7 +155,7 @@ def nearest_rotation(columns: np.ndarray) -> np.ndarray:
 
 
 def rotation_matrix(columns: Any) -> Any:
-    """The rotation whose first two columns are nearest in Gram and Schmidt's sense. (..., 6) -> (..., 3, 3).
+    """The rotation that Gram-Schmidt orthogonalization makes of two columns. (..., 6) -> (..., 3, 3).
 
     Takes numpy arrays or torch tensors.
     """
@@ -168,7 +168,7 @@ def rotation_matrix(columns: Any) -> Any:
 
 
 def two_columns(matrix: Any) -> Any:
-    """The first two columns, one after the other, of numpy arrays or torch tensors. (..., 3, 3) -> (..., 6)."""
+    """The first two columns, concatenated, of numpy arrays or torch tensors. (..., 3, 3) -> (..., 6)."""
     return array_namespace(matrix).concat([matrix[..., :, 0], matrix[..., :, 1]], axis=-1)
 
 
@@ -188,8 +188,8 @@ def columns_of_quaternion(quaternion: np.ndarray) -> np.ndarray:
 def quaternion_of(matrix: np.ndarray) -> np.ndarray:
     """The unit quaternion (x, y, z, w) with w >= 0 of a rotation matrix. (..., 3, 3) -> (..., 4).
 
-    Each row of the symmetric 4x4 matrix 4 q q^T is the quaternion times one of its own numbers; the row with the
-    largest diagonal is the well-conditioned one.
+    Each row of the symmetric 4x4 matrix 4 q q^T is the quaternion times one of its own components; the row with the
+    largest diagonal entry is the best conditioned.
     """
     m = matrix
     xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]

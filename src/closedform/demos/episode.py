@@ -41,7 +41,7 @@ class Episode:
 
     @classmethod
     def view(cls, observations: np.ndarray, actions: np.ndarray) -> Episode:
-        """An episode that reads arrays in place, which nobody changes and which were checked when they were written."""
+        """An episode that shares its arrays, which must not change and were checked when they were written."""
         episode = object.__new__(cls)
         object.__setattr__(episode, "observations", observations)
         object.__setattr__(episode, "actions", actions)
@@ -52,7 +52,7 @@ class Episode:
 
 
 def real_array(value: Any, name: str) -> np.ndarray:
-    """Returns `value` as a float32 or float64 array; anything that is not real numbers is refused."""
+    """Converts `value` to a float32 or float64 array; anything but real numbers is refused."""
     try:
         if hasattr(value, "detach"):  # a torch tensor; numpy does not know all of its types
             value = value.detach().cpu()

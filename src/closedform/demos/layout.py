@@ -1,4 +1,4 @@
-"""Layout: what each entry of an observation or an action is, and which body it belongs to."""
+"""Layout: the meaning of each entry of an observation or action, and the body it belongs to."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _inference: list[Callable[[Demos], InferredLayouts]] = []
 
 
 def register_inference(infer: Callable[[Demos], InferredLayouts]) -> Callable[[Demos], InferredLayouts]:
-    """Has `Layout.infer` call a function; it works on demonstrations, which are made of layouts."""
+    """Sets the function behind `Layout.infer`, which is defined above this module, since it needs demonstrations."""
     _inference.append(infer)
     return infer
 
@@ -63,7 +63,7 @@ class Entry:
             `rotation6d_rows` (its first two rows, as pytorch3d and Diffusion Policy write it), `axis_angle` (the axis
             times the angle in radians), `binary` (each number takes one of two values), `other`.
         size: how many numbers.
-        body: the body that it describes, e.g. `"hand"`; None if it describes none.
+        body: the body it describes, such as `"hand"`; None if it describes none.
     """
 
     kind: Kind
@@ -88,14 +88,14 @@ class Entry:
         if self.size < 1:
             raise ConfigError(f"a layout entry has at least one number, found size {self.size}")
         if self.body == "world" or (self.body is not None and (not self.body or "." in self.body)):
-            raise ConfigError(f"a body's name is not empty, not 'world' and has no '.', found {brief(self.body)}")
+            raise ConfigError(f"a body's name must not be empty, 'world', or contain '.'; found {brief(self.body)}")
 
 
 @dataclass(frozen=True)
 class Layout:
     """The entries of an observation or an action, in order.
 
-    PushT, for instance, observes a hand and a block and commands the hand's target:
+    Push-T, for instance, observes a hand and a block and commands the hand's target:
 
         observations = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle"))
         actions = Layout.of(("hand", "position", 2))
@@ -118,12 +118,12 @@ class Layout:
             if positions and rotations and positions[0].size == 2 and rotations[0] != "angle":
                 raise ConfigError(
                     f"body {body!r} has a position of 2 numbers and a rotation of kind {rotations[0]!r}: "
-                    "a planar position goes with an angle"
+                    "a planar position needs an angle"
                 )
 
     @classmethod
     def of(cls, *entries: tuple[str | None, Kind] | tuple[str | None, Kind, int]) -> Layout:
-        """Builds a layout from `(body, kind)` or `(body, kind, size)`; a kind of fixed size needs none."""
+        """Builds a layout from `(body, kind)` or `(body, kind, size)`; a kind of fixed size needs no size."""
         built = []
         for entry in entries:
             if not isinstance(entry, tuple | list) or len(entry) not in (2, 3) or not isinstance(entry[1], str):
@@ -134,7 +134,7 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """Reads a layout written as `hand position 2, block position 2, block angle, - other 3`; `-` is no body."""
+        """Reads a layout written as `hand position 2, block position 2, block angle, - other 3`; `-` means no body."""
         entries: list[Any] = []
         for part in text.split(","):
             words = part.split()
@@ -148,27 +148,27 @@ class Layout:
 
     @classmethod
     def plain(cls, width: int) -> Layout:
-        """A layout of `width` numbers about which nothing is known."""
+        """A layout of `width` numbers of unknown meaning."""
         return cls((Entry("other", width),))
 
     @classmethod
     def infer(cls, demos: Demos) -> InferredLayouts:
-        """Finds the layouts of demonstrations in their numbers, with a confidence and the evidence for each entry."""
+        """Infers the layouts of demonstrations from their numbers, with the confidence and evidence for each entry."""
         return _inference[-1](demos)
 
     @cached_property
     def width(self) -> int:
-        """How many numbers one observation or action has."""
+        """The number of numbers in one observation or action."""
         return sum(entry.size for entry in self.entries)
 
     @cached_property
     def has_unit_vectors(self) -> bool:
-        """Whether some numbers of it must be of unit length: quaternions and rotation-6D."""
+        """Whether it has entries of unit length: quaternions or rotation-6D."""
         return any(entry.kind.startswith(("quaternion", "rotation6d")) for entry in self.entries)
 
     @property
     def spatial(self) -> bool:
-        """Whether something in it has three dimensions."""
+        """Whether any entry is three-dimensional."""
         return any(
             entry.kind in SPATIAL_ROTATIONS or (entry.kind in ("position", "vector") and entry.size == 3)
             for entry in self.entries
@@ -180,14 +180,14 @@ class Layout:
         return tuple(dict.fromkeys(entry.body for entry in self.entries if entry.body is not None))
 
     def slices(self) -> Iterator[tuple[Entry, slice]]:
-        """Yields each entry with the slice of numbers that it takes."""
+        """Yields each entry with its slice of the numbers."""
         start = 0
         for entry in self.entries:
             yield entry, slice(start, start + entry.size)
             start += entry.size
 
     def describe(self, index: int) -> str:
-        """Names the number at `index` for a message, e.g. `entry 4 (block angle)`."""
+        """Describes the number at `index` for a message, such as `entry 4 (block angle)`."""
         for entry, columns in self.slices():
             if columns.start <= index < columns.stop:
                 if entry.kind == "other" and entry.body is None:

@@ -38,18 +38,17 @@ def load_demos(
     action_layout: Layout | None = None,
     finite: bool = True,
 ) -> Demos:
-    """Reads demonstrations, whatever format they are in; the format is found by looking at the content.
+    """Reads demonstrations in any supported format, which is detected from the content.
 
     Args:
-        source: a path, the name of a dataset of the catalog that was downloaded, or a list of
-            `(observations, actions)`.
-        observation_keys: what makes up an observation, by the names that the format uses; its usual choice if None.
+        source: a path, the name of a downloaded dataset of the catalog, or a list of `(observations, actions)`.
+        observation_keys: names of the arrays or columns that make up an observation; None for the format's default.
         action_key: the same for the action.
         episodes: numbers of the episodes to read; all if None.
         mask: name of a filter stored in a robomimic file.
         actions: `recorded`, or for robomimic deltas `absolute` or `absolute_6d`.
-        observation_layout, action_layout: what the numbers are, where it is not known or is to be overruled.
-        finite: whether to refuse numbers that are not finite; a report on a dataset wants to see them.
+        observation_layout, action_layout: layouts that the file does not have, or that override its own.
+        finite: whether to refuse non-finite numbers; a dataset report needs to see them.
     """
     if episodes is not None and len(episodes) > MOST_EPISODES:
         raise ConfigError(f"episodes: expected at most {MOST_EPISODES} numbers, found {len(episodes)}")
@@ -65,7 +64,7 @@ def load_demos(
     )
     if not isinstance(source, str | Path):
         if not options.default_keys or mask is not None:
-            raise ConfigError("keys, masks and absolute actions are for files, found a list of arrays")
+            raise ConfigError("keys, masks and absolute actions apply to files only, found a list of arrays")
         return _read_list(source, options)
     path, dataset = Path(source), CATALOG.get(str(source))
     if dataset is None or _exists(path):
@@ -81,7 +80,7 @@ def load_demos(
 
 
 def _read_list(source: Sequence[Any], options: ReadOptions) -> Demos:
-    """Demonstrations in memory, all of them or those that were asked for."""
+    """Demonstrations in memory, all of them or the requested episodes."""
     layouts = options.observation_layout, options.action_layout
     demos = source if isinstance(source, Demos) else Demos(source, *layouts, finite=options.finite)
     if options.episodes is None and demos is not source:
@@ -100,15 +99,15 @@ def _read_list(source: Sequence[Any], options: ReadOptions) -> Demos:
 
 
 def _exists(path: Path) -> bool:
-    """Whether something lies at a path; what cannot be a path, such as a name too long, does not."""
+    """Whether a path exists; what cannot be a path, such as a name that is too long, does not."""
     try:
         return path.exists()
     except (OSError, ValueError) as error:
-        raise LoadError(f"{str(path)[:200]!r}: expected a path that can be looked at, found {error}") from error
+        raise LoadError(f"{str(path)[:200]!r}: expected an accessible path, found {error}") from error
 
 
 def find_reader(path: Path) -> ModuleType:
-    """The module that reads what lies at a path."""
+    """The reader module for the format found at a path."""
     if not _exists(path):
         known = ", ".join(CATALOG)
         raise LoadError(f"{path}: expected demonstrations, found nothing there; datasets known by name are {known}")
@@ -129,7 +128,7 @@ def find_reader(path: Path) -> ModuleType:
 
 
 def _could_be(path: Path, reader: ModuleType) -> bool:
-    """Spares packages: an HDF5 reader is only asked about HDF5."""
+    """Avoids importing packages that are not needed: an HDF5 reader is only asked about HDF5 files."""
     if reader not in (minari, robomimic):
         return True
     if path.is_dir():
@@ -145,19 +144,19 @@ def _kind(path: Path) -> str:
     with path.open("rb") as file:
         start = file.read(8)
     if start.startswith(b"PAR1"):
-        return "a single parquet file; a LeRobot dataset is the folder that holds meta/info.json and data/"
+        return "a single parquet file; a LeRobot dataset is the folder with meta/info.json and data/"
     if start == HDF5:
         return "an HDF5 file without data/demo_N or episode_N"
-    return "an empty file" if not start else f"a file that begins with {start!r}"
+    return "an empty file" if not start else f"a file that starts with {start!r}"
 
 
 def save_demos(demos: Demos, path: str | Path, to: str | None = None) -> None:
-    """Writes demonstrations; nothing is ever overwritten.
+    """Writes demonstrations; an existing file is never overwritten.
 
     Args:
         demos: the demonstrations.
-        path: where to; a name ending in .zarr or .zarr.zip asks for a replay buffer, .hdf5 or .h5 for robomimic.
-        to: `folder`, `zarr`, `robomimic` or `lerobot`, where the name does not tell; `folder` if neither does.
+        path: the destination; .zarr or .zarr.zip selects a replay buffer, .hdf5 or .h5 a robomimic file.
+        to: `folder`, `zarr`, `robomimic` or `lerobot`; by default it follows from the name, and is otherwise `folder`.
     """
     path = Path(path)
     if to is None:
@@ -169,8 +168,8 @@ def save_demos(demos: Demos, path: str | Path, to: str | None = None) -> None:
             to = "folder"
         else:
             raise ConfigError(
-                f"{path}: expected a name ending in .zarr, .zarr.zip, .hdf5 or nothing, or a format to write"
+                f"{path}: expected a name ending in .zarr, .zarr.zip, .hdf5 or no suffix, or an explicit format"
             )
     if to not in WRITERS:
-        raise ConfigError(f"expected a format of {', '.join(WRITERS)}, found {to!r}")
+        raise ConfigError(f"expected one of the formats {', '.join(WRITERS)}, found {to!r}")
     WRITERS[to].write(demos, path)

@@ -1,4 +1,4 @@
-"""What was downloaded, as checksums beside it: NAME.sha256, in the form that `sha256sum -c` reads."""
+"""Manifests: the checksums of a download in NAME.sha256 beside it, in the format of `sha256sum -c`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 def manifest_of(path: Path) -> Path:
-    """Where the checksums of a file or folder lie."""
+    """The path of the checksums of a file or folder."""
     return path.with_name(path.name + ".sha256")
 
 
@@ -28,14 +28,14 @@ def _files(path: Path) -> list[Path]:
 
 
 def write_manifest(path: Path) -> None:
-    """Notes the sha256 of a file, or of every file in a folder."""
+    """Records the sha256 of a file, or of every file in a folder."""
     lines = [f"{sha256_of(file)}  {file.relative_to(path.parent).as_posix()}\n" for file in _files(path)]
     with replacing(manifest_of(path)) as new:
         new.write_text("".join(lines), encoding="utf-8")
 
 
 def read_manifest(path: Path) -> dict[str, str] | None:
-    """The sha256 of each file by its name, as seen from the folder that `path` lies in; None if nothing was noted."""
+    """The sha256 of each file by its name relative to the parent of `path`; None without a manifest."""
     manifest = manifest_of(path)
     if not manifest.is_file():
         return None
@@ -46,19 +46,19 @@ def read_manifest(path: Path) -> dict[str, str] | None:
     matches = [LINE.fullmatch(line) for line in lines]
     noted = {match[2]: match[1] for match in matches if match}
     if len(noted) < len(lines) or not noted:
-        raise LoadError(f"{manifest}: expected lines of sha256 and name, found others; remove it if it is not needed")
+        raise LoadError(f"{manifest}: expected lines of sha256 and name, found other lines; fix or remove it")
     return noted
 
 
 def check_manifest(path: Path) -> int | None:
-    """Compares a file or folder with its checksums; returns how many files, or None if nothing was noted."""
+    """Compares a file or folder with its manifest; returns the number of files, or None without a manifest."""
     noted = read_manifest(path)
     if noted is None:
         return None
     found = {file.relative_to(path.parent).as_posix(): file for file in _files(path)}
     for name, sha256 in noted.items():
         if name not in found:
-            raise LoadError(f"{path}: expected {name} as {manifest_of(path).name} says, found no such file")
+            raise LoadError(f"{path}: expected {name}, which {manifest_of(path).name} lists, found no such file")
         if sha256_of(found[name]) != sha256:
-            raise LoadError(f"{found[name]}: checksum mismatch: expected sha256 {sha256}, which it had when it came")
+            raise LoadError(f"{found[name]}: checksum mismatch: expected sha256 {sha256}, that of the download")
     return len(noted)

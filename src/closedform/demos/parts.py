@@ -1,8 +1,8 @@
-"""Parts: the files of unfinished episodes that a recorder writes, and how episodes are made of them after a crash.
+"""Parts: the files of unfinished episodes that a recorder writes, and their recovery after a crash.
 
-A part has a header (how many numbers an observation and an action have, and a checksum of that) and then rows: the
-numbers of a step, and a checksum of these and of the step's place. So a row that was torn, changed, lost or repeated is
-noticed. The parts of earlier versions have no checksums.
+A part has a header (the widths of an observation and an action, and their checksum) followed by rows: the numbers of a
+step, and a checksum of them and of the step's index. So a truncated, changed, lost or repeated row is detected. Parts
+written by earlier versions have no checksums.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ PART = re.compile(r"episode_(\d{6,})\.part(\.damaged)?")
 
 
 class RecordError(ClosedFormError):
-    """What was recorded cannot be written; what was written before is still there."""
+    """Recorded data could not be written; what was written before is still there."""
 
 
 class Part(NamedTuple):
-    """What a part holds.
+    """The content of a part.
 
     Attributes:
-        episode: the steps from the first to the last before anything that is wrong.
-        problem: what is wrong after these, or None; a part may end within a row, which is where a process was killed.
+        episode: the steps up to the first damaged one.
+        problem: what is wrong after them, or None; an incomplete last row is normal: the process was killed there.
     """
 
     episode: Episode
@@ -52,7 +52,7 @@ class Part(NamedTuple):
 
 
 def lock_folder(folder: Path) -> IO[str]:
-    """A file that holds the lock on a folder of demonstrations until it is closed."""
+    """Locks a folder of demonstrations until the returned file is closed."""
     try:
         file = (folder / ".lock").open("w")
     except OSError as error:
@@ -67,23 +67,23 @@ def lock_folder(folder: Path) -> IO[str]:
 
 
 def part_header(d_o: int, d_a: int) -> bytes:
-    """The beginning of a part of steps of some widths."""
+    """The header of a part."""
     header = WIDTHS.pack(MAGIC, d_o, d_a)
     return header + CHECKSUM.pack(zlib.crc32(header))
 
 
 def part_row(numbers: bytes, index: int) -> bytes:
-    """A step, whose numbers are given as bytes, and its checksum."""
+    """The bytes of a step, given its numbers as bytes: those and a checksum."""
     return numbers + CHECKSUM.pack(zlib.crc32(numbers, index & 0xFFFFFFFF))
 
 
 def recover(folder: str | Path) -> list[int]:
     """Makes episodes of the parts that a killed recorder left; returns their numbers.
 
-    Every step that was appended more than a second before the end is there. The part of a finished episode is removed.
-    What cannot be read is never removed, and does not keep other parts from being recovered: a part that is damaged
-    somewhere becomes an episode up to there and is kept as `episode_NNNNNN.part.damaged`, one of which nothing can be
-    read is left where it is. A `ClosedFormWarning` says which. While a recorder is recording there it refuses to run.
+    Every step that was appended more than a second before the crash is recovered. The part of a finished episode is
+    removed. Unreadable data is never removed and does not prevent the recovery of other parts: a damaged part becomes
+    an episode up to the damage and is kept as `episode_NNNNNN.part.damaged`; a part that cannot be read at all stays
+    where it is. A `ClosedFormWarning` names both. It refuses to run while a recorder is recording into the folder.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -96,7 +96,7 @@ def recover(folder: str | Path) -> list[int]:
             try:
                 made, problem = _recover(path)
             except LoadError as error:
-                made, problem = False, f"{error}; it is kept as it is"
+                made, problem = False, f"{error}; left unchanged"
             if made:
                 recovered.append(int(path.stem.split("_")[1]))
             if problem:
@@ -107,7 +107,7 @@ def recover(folder: str | Path) -> list[int]:
 
 
 def _recover(path: Path) -> tuple[bool, str | None]:
-    """Makes an episode of one part, and removes what was recovered; says whether it made one, and what is wrong."""
+    """Recovers one part and removes it; returns whether it yielded an episode, and what is wrong with it."""
     part, final = parse_part(path), path.with_suffix(".safetensors")
     episode, made = part.episode, False
     if len(episode):
@@ -116,7 +116,7 @@ def _recover(path: Path) -> tuple[bool, str | None]:
         finished = read_episode(final, Sizes.of(final, [final]))
         for whole, own in zip(finished, (episode.observations, episode.actions), strict=True):
             if len(own) and not np.array_equal(whole[: len(own)], own):
-                raise LoadError(f"{path}: expected steps of {final.name}, found others")
+                raise LoadError(f"{path}: expected the same steps as in {final.name}, found different ones")
     elif len(episode):
         _write(final, episode)
         made = True
@@ -125,11 +125,11 @@ def _recover(path: Path) -> tuple[bool, str | None]:
         return made, None
     damaged = path.with_name(f"{path.name}.damaged")
     path.rename(damaged)
-    return made, f"{damaged}: {part.problem}; the {len(episode)} steps before are recovered, and it is kept"
+    return made, f"{damaged}: {part.problem}; the {len(episode)} steps before it are recovered, and the file is kept"
 
 
 def _check_widths(episode: Episode, path: Path) -> None:
-    """Refuses an episode whose widths are not those that demos.json beside it says."""
+    """Refuses an episode whose widths differ from those in demos.json."""
     facts = read_header(path.parent)
     for key, array in (("observation_layout", episode.observations), ("action_layout", episode.actions)):
         try:
@@ -137,7 +137,7 @@ def _check_widths(episode: Episode, path: Path) -> None:
         except (TypeError, ValueError, AttributeError) as error:
             raise LoadError(f"{path.parent / 'demos.json'}: expected layouts, found {error}") from error
         if width != array.shape[1]:
-            raise LoadError(f"{path}: expected {width} numbers as demos.json says, found {array.shape[1]}")
+            raise LoadError(f"{path}: expected {width} numbers according to demos.json, found {array.shape[1]}")
 
 
 def _write(final: Path, episode: Episode) -> None:
@@ -150,18 +150,18 @@ def _write(final: Path, episode: Episode) -> None:
     except (OSError, SafetensorError) as error:
         scratch.unlink(missing_ok=True)
         raise RecordError(
-            f"{final}: expected to write {len(episode)} steps, found {error}; what was recorded is kept: make room and "
-            "recover again"
+            f"{final}: expected to write {len(episode)} steps, found {error}; the recording is kept: free some "
+            "space and recover again"
         ) from error
 
 
 def read_part(path: Path) -> Episode:
-    """Reads the whole steps of an unfinished episode, up to what is wrong if something is."""
+    """Reads the complete steps of an unfinished episode, up to the first damaged one."""
     return parse_part(path).episode
 
 
 def parse_part(path: Path) -> Part:
-    """Reads a part; one with a header that is not whole or not that of a part is a `LoadError`."""
+    """Parses a part; an incomplete or foreign header raises `LoadError`."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -173,7 +173,7 @@ def parse_part(path: Path) -> Part:
     magic, d_o, d_a = WIDTHS.unpack_from(data) if len(data) >= size else (b"", 0, 0)
     known = old or (magic == MAGIC and data[WIDTHS.size : size] == CHECKSUM.pack(zlib.crc32(data[: WIDTHS.size])))
     if not known or d_o < 1 or d_a < 1:
-        raise LoadError(f"{path}: expected the part of an episode, found a file that begins with {data[:8]!r}")
+        raise LoadError(f"{path}: expected the part of an episode, found a file that starts with {data[:8]!r}")
     width = 8 * (d_o + d_a)
     stride = width + (0 if old else CHECKSUM.size)
     n = (len(data) - size) // stride
@@ -184,7 +184,7 @@ def parse_part(path: Path) -> Part:
         for index, row in enumerate(raw)
     ]
     n_good = n if all(good) else good.index(False)
-    problem = None if n_good == n else f"expected {n} steps, found step {n_good} damaged"
+    problem = None if n_good == n else f"expected {n} intact steps, found a checksum mismatch in step {n_good}"
     if old and not n and len(data) > size:  # widths that no checksum vouches for
-        problem = f"expected steps of {d_o + d_a} numbers, found less than one"
+        problem = f"expected steps of {d_o + d_a} numbers, found less than one step"
     return Part(Episode(rows[:n_good, :d_o].copy(), rows[:n_good, d_o:].copy()), problem)

@@ -1,4 +1,4 @@
-"""Recorder: writes episodes from a control loop without ever making it wait for the disk."""
+"""Recorder: writes episodes from a control loop that never waits for the disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PERIOD = 0.25  # seconds between writes; what was appended longer ago is on the 
 
 
 class Recorder:
-    """Records episodes into a folder that `load_demos` reads, also while recording goes on.
+    """Records episodes into a folder that `load_demos` can read, even during recording.
 
         with Recorder("demos", observation_layout, action_layout, rate=10) as recorder:
             recorder.begin()
@@ -31,12 +31,12 @@ class Recorder:
             recorder.end()
 
     `append` only copies the numbers; a thread writes them to `episode_NNNNNN.part` four times a second. `end` waits
-    until the whole episode lies under its final name. After a crash `recover` makes episodes of what is left.
+    until the whole episode is on disk under its final name. After a crash, `recover` makes episodes of the parts.
 
     Args:
-        folder: made if it is not there; an existing one is continued.
-        observation_layout, action_layout: what the numbers are; required widths follow from the first step if None.
-        rate: steps a second.
+        folder: created if it does not exist; episodes are added to an existing one.
+        observation_layout, action_layout: the layouts; if None, the first step determines the widths.
+        rate: steps per second.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Recorder:
             if not matches(self.folder):
                 if any(not path.name.startswith(".") for path in self.folder.iterdir()):
                     raise RecordError(
-                        f"{self.folder}: expected an empty folder or recorded demonstrations, found others"
+                        f"{self.folder}: expected an empty folder or recorded demonstrations, found other files"
                     )
                 scratch = self.folder / ".demos.json.new"
                 scratch.write_text(header_of(observation_layout, action_layout, rate), encoding="utf-8")
@@ -98,7 +98,7 @@ class Recorder:
         self._recording = True
 
     def append(self, observation: Any, action: Any) -> None:
-        """Adds a step: what was seen, (D_o,), and what was commanded then, (D_a,)."""
+        """Adds a step: an observation (D_o,) and the action commanded then (D_a,)."""
         if not self._recording:
             raise RecordError("no episode is being recorded: begin one first")
         row = []
@@ -119,14 +119,14 @@ class Recorder:
         self._raise_failure()
 
     def end(self, keep: bool = True) -> int | None:
-        """Ends the episode and returns its number once it is whole on the disk; `keep=False` discards it."""
+        """Ends the episode and returns its number once all of it is on disk; `keep=False` discards it."""
         if not self._recording:
             raise RecordError("no episode is being recorded: begin one first")
         if not keep:
             self.discard()
             return None
         if not self._observations:
-            raise RecordError("an episode has at least one step, found none: append some, or discard it")
+            raise RecordError("expected at least one step in an episode, found none: append some, or discard it")
         final = self.folder / f"episode_{self._number:06d}.safetensors"
         scratch = self.folder / f".{final.name}.new"
         with self._disk:
@@ -139,20 +139,20 @@ class Recorder:
                 scratch.unlink(missing_ok=True)
                 raise RecordError(
                     f"{final}: expected to write {len(self._observations)} steps, found {error}; they are kept: "
-                    "make room and call end again"
+                    "free some space and call end again"
                 ) from error
             self._forget()
         return self._number - 1
 
     def discard(self) -> None:
-        """Throws the episode away."""
+        """Discards the episode."""
         with self._disk:
             self._forget()
 
     def close(self) -> None:
         """Stops recording; an unfinished episode stays on the disk as a part that `recover` can read.
 
-        Where its last steps cannot be written it says so, and how many they are.
+        Raises `RecordError` with the number of lost steps if the last ones cannot be written.
         """
         with self._condition:
             if self._closed:
@@ -166,7 +166,7 @@ class Recorder:
         if self._rows:
             raise RecordError(
                 f"{self._part()}: expected to write the last {len(self._rows)} steps, found {self._failure}; "
-                f"the {self._n_written} before are still there"
+                f"the {self._n_written} before them are on disk"
             ) from self._failure
 
     def __enter__(self) -> Recorder:
@@ -193,8 +193,8 @@ class Recorder:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise RecordError(
-                f"{self._part()}: expected to write what was recorded, found {failure}; what was written before is "
-                "still there and every step is kept in memory: make room and go on, or end the episode"
+                f"{self._part()}: expected to write the recorded steps, found {failure}; earlier steps are on disk "
+                "and every step is kept in memory: free some space and keep recording, or end the episode"
             ) from failure
 
     def _write_now_and_then(self) -> None:
@@ -211,7 +211,7 @@ class Recorder:
                         self._rows = rows + self._rows
 
     def _write(self, rows: list[bytes]) -> bool:
-        """Appends rows to the part; where that fails, the part ends where it did before."""
+        """Appends rows to the part; if that fails, the part is truncated to its previous end."""
         try:
             if self._file is None:
                 self._file = self._part().open("wb", buffering=0)

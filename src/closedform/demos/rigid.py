@@ -1,6 +1,6 @@
 """Rigid motions of encoded actions, written once for numpy arrays and torch tensors.
 
-Leading axes are free: the reference has one for neighbors, the planner of batches another one for plans before it.
+Leading axes are arbitrary: the reference has one for neighbors, and the batch planner one more before it for plans.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from closedform.demos.encoding import Block, rotation_matrix, two_columns
 
 
 def pose_axes(pose: Any, dimension: int) -> Any:
-    """The rotation of poses, planar ones with four numbers or spatial ones with nine. (..., width) -> (..., d, d)."""
+    """The rotation matrix of poses: 4 numbers if planar, 9 if spatial. (..., width) -> (..., d, d)."""
     if dimension == 3:
         return rotation_matrix(pose[..., 3:])
     xp = array_namespace(pose)
@@ -27,8 +27,8 @@ def into_frame(encoded: Any, blocks: Iterable[Block], axes: Any, origin: Any) ->
 
     Args:
         encoded: (..., T, D)
-        blocks: the parts of an action to express in it.
-        axes, origin: (..., d, d) and (..., d), of the frame.
+        blocks: the blocks of an action to express in the frame.
+        axes, origin: of the frame, (..., d, d) and (..., d).
 
     Returns:
         (..., T, D)
@@ -53,13 +53,13 @@ def out_of_frame(encoded: Any, blocks: Iterable[Block], axes: Any, origin: Any) 
 def onto_grasped(
     encoded: Any, position: int, rotation: int, turn: Any, hand: Any, grasped: Any, *, back: bool = False
 ) -> Any:
-    """Targets of a hand as targets of the object it has grasped, or `back`; the grasp is rigid.
+    """Converts targets of a hand into targets of its grasped object, or `back`; the grasp is taken as rigid.
 
     Args:
         encoded: (..., T, D), actions.
-        position, rotation: where the hand's position and rotation begin in an action.
-        turn: (3, 3), commanded axes as the observed axes see them.
-        hand, grasped: (..., 9), poses of the hand and of the object, at the first step.
+        position, rotation: the first columns of the hand's position and rotation in an action.
+        turn: (3, 3), the commanded axes relative to the observed axes.
+        hand, grasped: (..., 9), the poses of the hand and the object at the first step.
     """
     xp = array_namespace(encoded)
     result = xp.asarray(encoded, copy=True)
@@ -79,7 +79,7 @@ def onto_grasped(
 
 
 def _turning(blocks: Iterable[Block], dimension: int) -> list[tuple[slice, bool]]:
-    """The columns of blocks that turn in this space, and whether they also move."""
+    """The columns of the blocks that turn in a space of this dimension, and whether they also move."""
     return [
         (slice(block.start, block.start + block.size), block.moves)
         for block in blocks
@@ -88,7 +88,7 @@ def _turning(blocks: Iterable[Block], dimension: int) -> list[tuple[slice, bool]
 
 
 def _rows_times(vectors: Any, axes: Any) -> Any:
-    """(..., T, d) times (..., d, d); a GPU is slow at millions of tiny matrix products."""
+    """(..., T, d) times (..., d, d); written out for torch, since a GPU is slow at millions of tiny matrix products."""
     if not is_torch_array(vectors):
         return vectors @ axes
     return sum(vectors[..., c, None] * axes[..., None, c, :] for c in range(vectors.shape[-1]))

@@ -1,4 +1,4 @@
-"""The robomimic tasks: what robosuite calls them and what the numbers of their observations and actions are."""
+"""The robomimic tasks: robosuite's names for them and the layouts of their observations and actions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class RobomimicTask:
     """A task of robomimic's benchmark.
 
     Attributes:
-        name: by which commands know it.
+        name: its name on the command line.
         env_name: robosuite's name.
-        n_arms: Panda arms.
+        n_arms: the number of Panda arms.
         max_steps: the length of an episode in Diffusion Policy's evaluation.
-        objects: the numbers of `object` in the order that robosuite fixes.
+        objects: the entries of the key `object`, in robosuite's order.
     """
 
     name: str
@@ -46,7 +46,7 @@ class RobomimicTask:
 
     @cached_property
     def observation_layout(self) -> Layout:
-        """Of all keys."""
+        """The layout of all keys."""
         entries = [*self.objects]
         for hand in HANDS[: self.n_arms]:
             entries += [*_pose(hand), Entry("other", 2, hand)]
@@ -62,13 +62,13 @@ class RobomimicTask:
 
     @cached_property
     def pose_columns(self) -> np.ndarray:
-        """Of an observation, the numbers that are a body's own: its pose or its gripper."""
+        """The columns of an observation that describe a body itself: its pose or its gripper."""
         own = [np.arange(c.start, c.stop) for entry, c in self.observation_layout.slices() if entry.body is not None]
         return np.concatenate(own)
 
     @cached_property
     def pose_layout(self) -> Layout:
-        """Of these."""
+        """The layout of `pose_columns`."""
         return Layout(tuple(entry for entry in self.observation_layout.entries if entry.body is not None))
 
 

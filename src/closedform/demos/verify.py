@@ -1,4 +1,4 @@
-"""Verifying demonstrations: reads all of them, and says what was compared with a checksum and what has none."""
+"""Verification: reads all demonstrations, and reports what matched a checksum and what has none."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from closedform.demos.manifest import check_manifest, manifest_of
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found when demonstrations were read; damage is an error instead.
+    """The report on demonstrations that were read in full; damage raises an error instead.
 
     Attributes:
         path: of the demonstrations.
-        format: that they are in.
-        n_episodes, n_steps: what was read.
-        verified: what was compared with checksums, in words.
-        unverified: what could not be, in words.
+        format: their format.
+        n_episodes, n_steps: how many were read.
+        verified: descriptions of what matched its checksums.
+        unverified: descriptions of what has no checksum.
     """
 
     path: str
@@ -38,7 +38,7 @@ class Verification:
 
 
 def verify_demos(source: str | Path) -> Verification:
-    """Reads all demonstrations of a path, or of a dataset's name, and compares them with every checksum there is."""
+    """Reads all demonstrations at a path, or of a named dataset, and checks them against every checksum there is."""
     path = Path(source)
     if str(source) in CATALOG and not path.exists():
         path = dataset_path(str(source))
@@ -46,23 +46,23 @@ def verify_demos(source: str | Path) -> Verification:
     verified, unverified = [], []
     n_files = sum(check_manifest(part) or 0 for part in _with_manifest(path))
     if n_files:
-        verified.append(f"{n_files} files as they were downloaded (sha256)")
+        verified.append(f"{n_files} downloaded files (sha256)")
     demos = load_demos(path, finite=False)
     if demos.verified:
-        verified.append(f"{demos.verified} of {len(demos)} episodes as closedform wrote them (crc32)")
+        verified.append(f"{demos.verified} of {len(demos)} episodes written by closedform (crc32)")
     if reader is lerobot:
-        verified.append("pages of parquet files, where they have checksums")
+        verified.append("parquet pages that have checksums")
     if reader in (replay_buffer, arrays) and zipfile.is_zipfile(path):
-        verified.append("what was read of the zip (crc32)")
+        verified.append("the files read from the zip (crc32)")
     elif demos.verified < len(demos) and not n_files:
         unverified.append(
-            f"{len(demos) - demos.verified} of {len(demos)} episodes: there is no checksum, so that a changed number "
-            "would not be noticed; 'closedform convert' writes them with checksums"
+            f"{len(demos) - demos.verified} of {len(demos)} episodes have no checksum, so changed numbers would go "
+            "unnoticed; 'closedform convert' writes a copy with checksums"
         )
     return Verification(str(path), reader.NAME, len(demos), demos.n_steps, tuple(verified), tuple(unverified))
 
 
 def _with_manifest(path: Path) -> list[Path]:
-    """The path and what is inside of it, as far as checksums lie beside it."""
+    """The path and those inside it that have a manifest beside them."""
     inside = (file.with_name(file.name.removesuffix(".sha256")) for file in path.rglob("*.sha256"))
     return [part for part in (path, *sorted(inside)) if manifest_of(part).is_file()]

@@ -1,1 +1,8 @@
-"""The mathematics of the paper on numpy arrays and torch tensors alike."""
+"""The paper's mathematics: processes, denoisers and samplers, for numpy arrays and torch tensors."""
+
+from closedform.diffusion.denoiser import ClosedForm, Denoiser
+from closedform.diffusion.predictor import Predictor
+from closedform.diffusion.process import DDPM, Flow, Process
+from closedform.diffusion.sampler import Step, ddim, ddpm, euler
+
+__all__ = ["DDPM", "ClosedForm", "Denoiser", "Flow", "Predictor", "Process", "Step", "ddim", "ddpm", "euler"]

@@ -24,9 +24,9 @@ class Denoiser(Protocol):
 class ClosedForm:
     """The closed-form denoiser of a set of demonstrated chunks.
 
-    With neither weights nor perturbations it is unconditional (eq:CF-Score); with `log_weights` conditional
-    (eq:cond_kernel); with `perturbations` also Monte Carlo smoothed (eq:smoothed_cond_kernel). The paper's k(a_s, z) is
-    the gain times what it returns.
+    Without weights and perturbations it is unconditional (eq:CF-Score), with `log_weights` conditional
+    (eq:cond_kernel), and with `perturbations` also Monte Carlo smoothed (eq:smoothed_cond_kernel). The paper's
+    k(a_s, z) is the gain times the returned chunk.
 
     Attributes:
         process: the noising process.
@@ -45,7 +45,7 @@ class ClosedForm:
         return self.weights(a_s, s) @ self.actions
 
     def weights(self, a_s: Array, s: float) -> Array:
-        """The share of each demonstration in the denoised chunk, (..., n, k); the shares of a sample sum to one."""
+        """The weight of each demonstration in the denoised chunk, (..., n, k); the weights of a sample sum to one."""
         xp = array_namespace(self.actions, a_s)
         gain, variance = self.process.gain(s), self.process.noise(s) ** 2
         # Logits times sigma^2, less what is the same for every demonstration. Distances are measured from the mean
@@ -63,7 +63,7 @@ class ClosedForm:
 
 
 def _softmax(logits: Array, temperature: float, xp: Any) -> Array:
-    """Softmax of logits / temperature; the largest is subtracted before dividing, so that no temperature overflows."""
+    """Softmax of logits / temperature; the maximum is subtracted before dividing, so that nothing overflows."""
     logits = logits - xp.max(logits, axis=-1, keepdims=True)
     temperature = max(temperature, 1e6 * float(xp.finfo(logits.dtype).smallest_normal))
     weights = xp.exp(xp.clip(logits, -1e4 * temperature, None) / temperature)

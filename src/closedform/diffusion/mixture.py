@@ -1,4 +1,4 @@
-"""Mixtures: what a plan is, and the check that it is one."""
+"""Mixtures: the check that a plan is a mixture of demonstrated chunks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TINY = 1e-9  # of numbers, which may be all that they differ by
 
 
 def is_mixture(samples: np.ndarray, chunks: np.ndarray) -> np.ndarray:
-    """Whether each number of a sample is finite and lies within the range of the chunks. (n, D), (m, D) -> (n,)."""
+    """Whether all numbers of a sample are finite and within the range of the chunks. (n, D), (m, D) -> (n,)."""
     low, high = chunks.min(0), chunks.max(0)
     slack = ROUNDING * (high - low) + TINY * (1 + np.maximum(np.abs(low), np.abs(high)))
     return ((low - slack <= samples) & (samples <= high + slack)).all(-1)

@@ -1,4 +1,4 @@
-"""Predictor: makes a denoiser of any function that predicts noise, clean chunks or velocities."""
+"""Predictor: a denoiser from any function that predicts noise, clean chunks or velocities."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Array = Any
 class Predictor:
     """A denoiser around a function, usually a network.
 
-    Samples are in the function's own normalization: whoever samples brings actions into it and back.
+    Samples are in the function's own normalization; the caller normalizes and denormalizes actions.
 
     Attributes:
         process: the noising process that the function was trained on.
         predict: `predict(a_s, s)`, shaped like a_s (..., n, D).
         kind: what it predicts: `epsilon` (the noise), `denoised` (the clean chunk) or `velocity`.
-        bound: clean chunks are clipped to [-bound, bound]; None leaves them. Near pure noise an error in epsilon is
-            amplified without limit, and clipping keeps it inside of what actions can be (Ho et al., 2020).
+        bound: clean chunks are clipped to [-bound, bound]; None to not clip. Near pure noise, errors in epsilon are
+            amplified without limit, and clipping keeps chunks within the range of actions (Ho et al., 2020).
     """
 
     process: Process

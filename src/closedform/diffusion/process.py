@@ -1,4 +1,4 @@
-"""Processes: how a clean action chunk turns into noise, and the conversions that follow from it."""
+"""Processes: how a clean action chunk turns into noise, and conversions between equivalent predictions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Array = Any  # an array of any library that follows the array API: numpy, torch,
 class Process(ABC):
     """A linear noising process, p(a_s | a_0) = N(G_s a_0, sigma_s^2 I) (eq:fwd_gaussian).
 
-    Times decrease from pure noise to clean data. The conversions take the denoised sample E[a_0 | a_s], which is finite
-    at every time, to and from the three other names the literature gives to the same knowledge.
+    Times decrease from pure noise to clean data. The conversions go between the denoised sample E[a_0 | a_s], which is
+    finite at every time, and the three equivalent quantities of the literature: score, epsilon and velocity.
     """
 
     @abstractmethod
     def gain(self, s: float) -> float:
-        """G_s, what is left of the data at time s."""
+        """G_s, the factor on the data at time s."""
 
     @abstractmethod
     def noise(self, s: float) -> float:
@@ -49,11 +49,11 @@ class Process(ABC):
         return of_epsilon * self.epsilon(denoised, a_s, s) - of_denoised * denoised
 
     def denoised_from_score(self, score: Array, a_s: Array, s: float) -> Array:
-        """The inverse of `score` (eq:tweedie); needs a time at which some data is left."""
+        """The inverse of `score` (eq:tweedie); requires a nonzero gain."""
         return (a_s + self.noise(s) ** 2 * score) / self.gain(s)
 
     def denoised_from_epsilon(self, epsilon: Array, a_s: Array, s: float) -> Array:
-        """The inverse of `epsilon`; needs a time at which some data is left."""
+        """The inverse of `epsilon`; requires a nonzero gain."""
         return (a_s - self.noise(s) * epsilon) / self.gain(s)
 
     def denoised_from_velocity(self, velocity: Array, a_s: Array, s: float) -> Array:
@@ -72,11 +72,11 @@ class Flow(Process):
         return 1.0 - s
 
     def noise(self, s: float) -> float:
-        """The time itself."""
+        """s."""
         return s
 
     def times(self, n_steps: int) -> list[float]:
-        """Uniform from 1 to 0."""
+        """Uniformly spaced from 1 to 0."""
         _check_steps(n_steps)
         return [j / n_steps for j in range(n_steps, -1, -1)]
 
@@ -95,8 +95,8 @@ class DDPM(Process):
 
     Attributes:
         n_steps: the number of noise levels of the schedule.
-        schedule: `cosine` (Nichol and Dhariwal) or `linear` (Ho et al., its rates multiplied by 1000 / n_steps so that
-            the last level is noise for any number of levels).
+        schedule: `cosine` (Nichol and Dhariwal) or `linear` (Ho et al., its betas multiplied by 1000 / n_steps so that
+            the last level is pure noise for any number of levels).
     """
 
     n_steps: int = 100
@@ -132,11 +132,11 @@ class DDPM(Process):
         return math.sqrt(1.0 - self.alpha_bars[int(s)])
 
     def times(self, n_steps: int) -> list[float]:
-        """Levels spread evenly from the noisiest to 0."""
+        """Levels spaced evenly from the noisiest to 0."""
         _check_steps(n_steps)
         if n_steps > self.n_steps:
             raise ConfigError(
-                f"a DDPM process of {self.n_steps} levels has no {n_steps} steps; ask for at most as many"
+                f"expected at most as many steps as the {self.n_steps} levels of the DDPM process, found {n_steps}"
             )
         return [float(round(self.n_steps * j / n_steps)) for j in range(n_steps, -1, -1)]
 

@@ -1,4 +1,4 @@
-"""Samplers: run a denoiser backwards through a process, from noise to an action chunk."""
+"""Samplers: run a denoiser backward through a process, from noise to an action chunk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Step:
-    """What a callback is told at each step.
+    """One sampling step, as passed to callbacks.
 
     Attributes:
         index: 0 for the first step.
@@ -41,10 +41,10 @@ Callback = Callable[[Step], object]
 
 
 class Normal(Protocol):
-    """A source of normal numbers: numpy's generators are."""
+    """A source of normal random numbers, such as `numpy.random.Generator`."""
 
     def standard_normal(self, size: Any) -> Any:
-        """Normal numbers of a shape."""
+        """Standard normal numbers of a shape."""
         ...
 
 

@@ -164,7 +164,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         """Writes config.json and a folder for each part; an edited policy that is there is replaced at once."""
         folder = as_path(folder)
         if not is_free(folder, _replaceable):
-            raise LoadError(f"{folder}: expected nothing, or an edited policy to replace, found other files")
+            raise LoadError(f"{folder}: expected an empty folder or an edited policy to replace, found other files")
         content = {
             "format": EDITED,
             "format_version": FORMAT_VERSION,

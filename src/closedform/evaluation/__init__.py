@@ -1,7 +1,29 @@
-"""Evaluation: environments, rollouts, statistics and reports."""
+"""Evaluation: environments, rollouts, statistics and results files."""
 
+from closedform.evaluation.comparison import Comparison, compare
+from closedform.evaluation.environment import Environment, Scene, StepResult, environment_names, make_environment
 from closedform.evaluation.episode_result import EpisodeResult
-from closedform.evaluation.evaluate import evaluate
+from closedform.evaluation.evaluate import EvaluationError, evaluate
 from closedform.evaluation.evaluation_result import EvaluationResult
+from closedform.evaluation.pusht import PushT
+from closedform.evaluation.rollout import Rollout, roll_out, roll_out_together
+from closedform.evaluation.study import Study
 
-__all__ = ["EpisodeResult", "EvaluationResult", "evaluate"]
+__all__ = [
+    "Comparison",
+    "Environment",
+    "EpisodeResult",
+    "EvaluationError",
+    "EvaluationResult",
+    "PushT",
+    "Rollout",
+    "Scene",
+    "StepResult",
+    "Study",
+    "compare",
+    "environment_names",
+    "evaluate",
+    "make_environment",
+    "roll_out",
+    "roll_out_together",
+]

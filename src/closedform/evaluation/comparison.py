@@ -1,4 +1,4 @@
-"""Comparison: two evaluations, episode by episode."""
+"""Comparison: two evaluations, paired by episode."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Comparison:
     """Two evaluations, paired by seed.
 
     Attributes:
-        n: episodes that both have.
-        score, success: how much better the second is, its mean over the episodes.
-        score_ci95, success_ci95: their intervals (bootstrap over episodes).
-        wins, ties, losses: episodes in which the second scored higher, the same and lower.
-        differences: (seed, difference in score), those that differ most first.
+        n: the number of common episodes.
+        score, success: the mean difference, second minus first.
+        score_ci95, success_ci95: their 95% intervals (bootstrap over episodes).
+        wins, ties, losses: the number of episodes in which the second scored higher, the same or lower.
+        differences: (seed, difference in score), largest differences first.
     """
 
     n: int
@@ -35,9 +35,11 @@ class Comparison:
 
 
 def compare(first: EvaluationResult, second: EvaluationResult) -> Comparison:
-    """Compares two results in the same environment over the seeds that both have."""
+    """Compares two results in the same environment over their common seeds."""
     if first.subject.env != second.subject.env:
-        raise DataError(f"expected results in one environment, found {first.subject.env!r} and {second.subject.env!r}")
+        raise DataError(
+            f"expected results in the same environment, found {first.subject.env!r} and {second.subject.env!r}"
+        )
     rows, others = ({episode.seed: episode for episode in result.episodes} for result in (first, second))
     seeds = sorted(rows.keys() & others.keys())
     if not seeds:

@@ -1,4 +1,4 @@
-"""Environment: what a policy is evaluated in. A small protocol, so that others can be added from outside."""
+"""Environment: what a policy is evaluated in, a small protocol that other packages can implement."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ FAMILIES = {"metaworld": "closedform.evaluation.metaworld"}  # `FAMILY:TASK`, wh
 
 
 class StepResult(NamedTuple):
-    """What one action led to.
+    """The result of one action.
 
     Attributes:
         observation: (D_o,)
-        score: of the state now, in [0, 1]; a rollout's score is the best it reached.
-        success: whether the task is done.
+        score: of the current state, in [0, 1]; a rollout's score is its maximum.
+        success: whether the task is accomplished.
         done: whether the episode is over.
     """
 
@@ -47,12 +47,12 @@ class StepResult(NamedTuple):
 
 
 class EnvironmentSpec(Protocol):
-    """What is known about an environment before it is built; the class of one, or one that was built.
+    """What is known about an environment before it is built: its class, or an instance.
 
     Attributes:
-        observation_layout, action_layout: what its numbers are.
-        max_steps: the length of an episode that does not end by itself.
-        rate: steps a second.
+        observation_layout, action_layout: the layouts of its observations and actions.
+        max_steps: the length after which an episode is stopped.
+        rate: steps per second.
     """
 
     observation_layout: Layout
@@ -63,14 +63,14 @@ class EnvironmentSpec(Protocol):
 
 @runtime_checkable
 class Environment(EnvironmentSpec, Protocol):
-    """A task. The same seed and actions give the same episode, whatever ran before.
+    """A task. The same seed and actions give the same episode, regardless of what ran before.
 
-    Where the attributes are those of a class, environments are built only where episodes run. A class method
-    `check_installed`, if there is one, is called before anything else and says what is missing.
+    If the attributes are class attributes, environments are built only where episodes run. An optional class method
+    `check_installed` is called first, and reports missing packages.
     """
 
     def reset(self, seed: int) -> np.ndarray:
-        """Begins the episode of a seed and returns its first observation (D_o,)."""
+        """Starts the episode of a seed and returns its first observation (D_o,)."""
         ...
 
     def step(self, action: np.ndarray) -> StepResult:
@@ -78,54 +78,54 @@ class Environment(EnvironmentSpec, Protocol):
         ...
 
     def render(self) -> np.ndarray:
-        """A picture of the scene, (height, width, 3) of bytes."""
+        """An image of the scene, (height, width, 3) of uint8."""
         ...
 
 
 @runtime_checkable
 class Scene(Protocol):
-    """An environment that can show any observation, which is what explanations are drawn over.
+    """An environment that can render any observation, as the background for explanations.
 
     Attributes:
-        extent: what the edges of its picture are in the units of positions: left, right, bottom, top.
+        extent: the edges of its images in the units of positions: left, right, bottom, top.
     """
 
     extent: tuple[float, float, float, float]
 
     def picture(self, observation: np.ndarray) -> np.ndarray:
-        """The scene at an observation (D_o,), as `render` shows it."""
+        """An image of the scene at an observation (D_o,), as from `render`."""
         ...
 
 
 @runtime_checkable
 class ReadsDemos(Protocol):
-    """An environment that knows how demonstrations have to be read for it, and which do not belong to it."""
+    """An environment that knows how to read demonstrations for it, and refuses those of other tasks."""
 
     def read(self, source: str) -> Demos:
-        """Reads demonstrations of a path or a dataset's name."""
+        """Reads demonstrations from a path or a dataset by name."""
         ...
 
 
 def environment_names() -> list[str]:
-    """The environments that can be made by name: the package's own and those of installed packages."""
+    """The environments available by name: the package's own and those of installed packages."""
     families = (f"{family}:TASK" for family in FAMILIES)
     return sorted({*BUILT_IN, *families, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
 def check_trusted(name: str, given: str | None = None) -> None:
-    """Refuses to make the environment that a file names if it is code that nobody else vouches for.
+    """Refuses to run code named only by a file: an environment must be built in, installed, or named by the user.
 
     Args:
-        name: what the file says.
-        given: the environment that the user named, if any.
+        name: the environment named in the file.
+        given: the environment named by the user, if any.
     """
     if name in environment_names() or name == given or name.partition(":")[0] in FAMILIES:
         return
     if ":" not in name:
         raise LoadError(f"expected one of the environments {', '.join(environment_names())}, found {name!r}")
     raise LoadError(
-        f"expected an environment that is built in or installed, found {name!r}, code that a file names: it is run "
-        f"only if you name it, too (--env {name})"
+        f"expected a built-in or installed environment, found {name!r}: code named by a file is run only if you "
+        f"name it as well (--env {name})"
     )
 
 
@@ -134,8 +134,8 @@ def make_environment(name: str) -> Environment:
 
     Args:
         name: one of `environment_names()`, such as `pusht` or `metaworld:reach-v3`, or `package.module:function`, where
-            the function (or class) takes no arguments. Packages can announce theirs in the entry points
-            `closedform.environments`.
+            the function (or class) takes no arguments. Packages can register theirs under the entry
+            point group `closedform.environments`.
     """
     factory = _factory(name)
     try:
@@ -143,7 +143,7 @@ def make_environment(name: str) -> Environment:
     except ClosedFormError:
         raise
     except Exception as error:  # it is somebody's code
-        raise ConfigError(f"environment {name!r}: expected to make it, found {error!r}") from error
+        raise ConfigError(f"environment {name!r}: could not be created: {error!r}") from error
     missing = [member for member in MEMBERS if not hasattr(environment, member)]
     if missing:
         found = f"a {type(environment).__name__} without {', '.join(missing)}"
@@ -155,14 +155,14 @@ def make_environment(name: str) -> Environment:
             )
         declared = getattr(factory, what, None)
         if isinstance(declared, Layout) and declared != getattr(environment, what):
-            raise ConfigError(f"environment {name!r}: expected the {what} that its class has, found another")
+            raise ConfigError(f"environment {name!r}: expected the {what} of its class, found another")
     if not isinstance(environment.max_steps, int) or environment.max_steps < 1:
         raise ConfigError(f"environment {name!r}: expected max_steps of at least 1, found {environment.max_steps!r}")
     return environment
 
 
 def describe_environment(name: str) -> EnvironmentSpec | None:
-    """What the environments of a name are like, where their class says so; None where one has to be built to know.
+    """The description of an environment from its class; None if one has to be built to know.
 
     Args:
         name: see `make_environment`.
@@ -182,7 +182,7 @@ def describe_environment(name: str) -> EnvironmentSpec | None:
 
 
 def check_seed(seed: int, n: int = 1) -> None:
-    """Refuses seeds that no environment can take, and more episodes than anybody can wait for."""
+    """Refuses seeds out of range, and too many episodes."""
     if not 1 <= n <= MOST_EPISODES:
         raise ConfigError(f"episodes: expected at least one episode and at most {MOST_EPISODES}, found {n}")
     if seed < 0 or seed + n > N_SEEDS:
@@ -190,19 +190,19 @@ def check_seed(seed: int, n: int = 1) -> None:
 
 
 def check_fit(environment: EnvironmentSpec, subject: Demos | Policy, name: str) -> None:
-    """Says which widths of demonstrations or a policy do not fit an environment, and by how much."""
+    """Refuses demonstrations or a policy that do not match an environment; the error gives both widths."""
     for what in ("observation", "action"):
         expected, found = (getattr(side, f"{what}_layout").width for side in (environment, subject))
         if expected != found:
             more = f"{abs(found - expected)} too {'many' if found > expected else 'few'}"
             raise DataError(
-                f"{name} does not fit the environment: expected {what}s of {expected} numbers, found {found} ({more})"
+                f"{name} does not match the environment: expected {what}s of {expected} numbers, found {found} ({more})"
             )
     expected, found = ([entry.kind for entry in side.action_layout.entries] for side in (environment, subject))
     if "position" in expected and "vector" in found and len(expected) == len(found):
         raise DataError(
-            f"{name} does not fit the environment: expected actions that are positions, found displacements; "
-            "robomimic's become absolute with --actions absolute"
+            f"{name} does not match the environment: expected actions that are positions, found displacements; "
+            "convert robomimic's deltas with --actions absolute"
         )
 
 
@@ -216,11 +216,11 @@ def _factory(name: str) -> Callable[[], Any]:
         return partial(importlib.import_module(FAMILIES[module]).make, attribute)
     if not (module and colon and attribute):
         raise ConfigError(
-            f"no environment {name!r}: expected one of {', '.join(environment_names())}, or package.module:function"
+            f"unknown environment {name!r}: expected {', '.join(environment_names())}, or package.module:function"
         )
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # a command's own folder is where its user's modules are
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"environment {name!r}: expected to find {attribute} in {module}, found {error}") from error
+        raise ConfigError(f"environment {name!r}: expected {attribute} in {module}, found {error}") from error

@@ -1,4 +1,4 @@
-"""EnvironmentPool: what the environments of a name are like, and those that this process has built."""
+"""EnvironmentPool: the description of an environment, and the instances that this process has built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from closedform.evaluation.environment import Environment, EnvironmentSpec, desc
 
 
 class EnvironmentPool:
-    """Builds an environment when an episode needs one, and lends it again to the next.
+    """Builds environments on demand and reuses them.
 
     A pool that is sent to another process arrives there empty.
 
@@ -28,7 +28,7 @@ class EnvironmentPool:
 
     @cached_property
     def spec(self) -> EnvironmentSpec:
-        """What the environments are like; one is built only where their class does not say so, and is lent first."""
+        """The description of the environments; one is built, and reused, only if their class does not provide it."""
         known = describe_environment(self.source) if isinstance(self.source, str) else None
         if known is not None:
             return known
@@ -37,7 +37,7 @@ class EnvironmentPool:
 
     @contextmanager
     def borrow(self, n: int = 1) -> Iterator[list[Environment]]:
-        """Lends n environments; those that are free, and new ones where there are not enough."""
+        """Lends n environments, building new ones if there are too few."""
         lent = [self._take() for _ in range(n)]
         yield lent
         self._free.extend(reversed(lent))  # not after an error: it may have left them in any state

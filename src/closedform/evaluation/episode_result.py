@@ -1,4 +1,4 @@
-"""EpisodeResult: one episode of an evaluation, a row of its results file."""
+"""EpisodeResult: one episode of an evaluation, one row of its results file."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from closedform.evaluation.results_check import check_row, refuse, short
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """How an episode went.
+    """The outcome of one episode.
 
     Attributes:
         seed: of the start state and of the policy's randomness.
-        score: the best score that was reached.
-        success: whether the task was done.
+        score: the maximum score over the episode.
+        success: whether the task was accomplished.
         steps: how many actions were executed.
-        most_repeated: how many plans were led by the same stretch of a demonstration, for the stretch that led most.
-        loop: whether these are so many that the policy went in circles.
-        demonstrations: those that led most, each with its share of all plans.
+        most_repeated: the largest number of plans dominated by the same segment of a demonstration.
+        loop: whether that number is so large that the policy was in a loop.
+        demonstrations: the most used ones, each with its fraction of all plans.
         distances: (plans,), from the observation to the demonstrations.
-        latency_ms: (plans,), what each plan took, with all that were made together with it.
-        neural_shares: (plans,), the share of a network in each plan; None where it is all or nothing.
-        extra: what `evaluate(describe=...)` added.
+        latency_ms: (plans,), the time of each plan, including all plans made in the same batch.
+        neural_shares: (plans,), the weight of the network in each plan; None for policies that are not mixtures.
+        extra: added by `evaluate(describe=...)`.
     """
 
     seed: int
@@ -43,15 +43,15 @@ class EpisodeResult:
     def __post_init__(self) -> None:
         taken = sorted(NAMES & self.extra.keys())
         if taken:
-            raise DataError(f"expected an episode to be described under names of its own, found {taken[0]!r}")
+            raise DataError(f"expected `describe` to return new field names, found the existing one {taken[0]!r}")
 
     @classmethod
     def from_json(cls, row: Any, where: object = "an episode", prefix: str = "") -> EpisodeResult:
-        """Reads a row of a results file; all of it is checked, since a file may come from anywhere.
+        """Reads a row of a results file; every field is checked, since files are not trusted.
 
         Args:
-            row: what `to_json` returned.
-            where, prefix: the file and the place in it, for messages.
+            row: as returned by `to_json`.
+            where, prefix: the file and the position in it, for messages.
         """
         if not isinstance(row, dict):
             refuse(where, "an object", short(row))
@@ -72,7 +72,7 @@ class EpisodeResult:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The row of a results file."""
+        """The row for a results file."""
         row: dict[str, Any] = {
             "seed": self.seed,
             "score": self.score,

@@ -19,7 +19,7 @@ Describe = Callable[[Rollout], Mapping[str, Any]]
 
 
 class EvaluationError(ClosedFormError):
-    """Episodes could not be run to their end; those that were are not lost."""
+    """Some episodes could not be completed; the results of the others are not lost."""
 
 
 def evaluate(
@@ -30,17 +30,17 @@ def evaluate(
     workers: int = 1,
     describe: Describe | None = None,
 ) -> Iterator[EpisodeResult]:
-    """Runs an episode for each seed and yields the result of each as soon as it is done, in any order.
+    """Runs an episode per seed and yields each result as soon as it is complete, in any order.
 
-    The result is the same however many processes there are. A policy for which it pays (`Policy.n_together`) runs
-    several episodes in lockstep; rounding then depends on which ones, and so may an episode.
+    The results do not depend on the number of processes. Policies that are faster in batches (`Policy.n_together`) run
+    several episodes in lockstep; rounding, and so the course of an episode, can then depend on the batch.
 
     Args:
-        policy: what to evaluate.
-        environment: the name of one (see `make_environment`), a function that makes one, or a pool of them.
-        seeds: of the episodes; each decides its start state and the policy's random numbers.
-        workers: how many processes run episodes; 1 runs them in this one.
-        describe: what to add to the result of an episode, its `extra`; a function that can be pickled.
+        policy: the policy to evaluate.
+        environment: a name (see `make_environment`), a function that makes an environment, or a pool of them.
+        seeds: one per episode, for its start state and the policy's random numbers.
+        workers: the number of processes; 1 runs the episodes in this process.
+        describe: returns the `extra` fields of an episode's result; must be picklable.
     """
     check_workers(workers)
     environments = environment if isinstance(environment, EnvironmentPool) else EnvironmentPool(environment)
@@ -65,7 +65,7 @@ def _evaluate(worker: _Worker, blocks: Sequence[Sequence[int]], workers: int) ->
                 yield from future.result()
     except BrokenProcessPool as error:
         raise EvaluationError(
-            f"a worker process died, of memory or a crash, around seed {seed}; fewer workers may help"
+            f"a worker process died around seed {seed}, out of memory or in a crash; try fewer workers"
         ) from error
     finally:  # also after an interruption: episodes under way end, the others never begin
         pool.shutdown(wait=True, cancel_futures=True)
@@ -87,13 +87,13 @@ def _run(seeds: Sequence[int]) -> list[EpisodeResult]:
 
 
 class _Worker:
-    """Runs blocks of episodes; the environments are built at the first, so that what is wrong is said to the parent."""
+    """Runs batches of episodes; environments are built for the first, so that errors reach the parent process."""
 
     def __init__(self, policy: Policy[Any], environments: EnvironmentPool, describe: Describe | None):
         self._policy, self._environments, self._describe = policy, environments, describe
 
     def run(self, seeds: Sequence[int]) -> list[EpisodeResult]:
-        """The results of episodes that are run in lockstep."""
+        """The results of episodes run in lockstep."""
         try:
             with self._environments.borrow(len(seeds)) as places:
                 rollouts = roll_out_together(places, self._policy, seeds)
@@ -101,5 +101,5 @@ class _Worker:
             raise
         except Exception as error:  # an environment is somebody's code
             which = f"seed {seeds[0]}" + (f" to {seeds[-1]}" if len(seeds) > 1 else "")
-            raise EvaluationError(f"the episode of {which} stopped: {type(error).__name__}: {error}") from error
+            raise EvaluationError(f"the episode of {which} failed: {type(error).__name__}: {error}") from error
         return [rollout.result(self._describe(rollout) if self._describe else None) for rollout in rollouts]

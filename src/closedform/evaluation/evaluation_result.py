@@ -1,4 +1,4 @@
-"""EvaluationResult: all that an evaluation found, the file that it writes."""
+"""EvaluationResult: the outcome of an evaluation, and its results file."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ NAMES = {"format", "format_version", *Subject.__dataclass_fields__, *FIGURES, *O
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """How well a policy did.
+    """The outcome of an evaluation.
 
     Attributes:
         subject: what was evaluated.
-        complete: whether all of its episodes are there.
-        score: the mean over episodes (95%, bootstrap).
-        success: the share of episodes that succeeded (95%, Wilson).
-        mean_steps: of an episode.
+        complete: whether all of its episodes were run.
+        score: the mean over episodes (95% bootstrap interval).
+        success: the success rate (95% Wilson interval).
+        mean_steps: the mean length of an episode.
         latency_p50_ms, latency_p99_ms: percentiles over all plans.
-        origin: what made it.
-        episodes: at least one, by their seeds.
-        extra: other fields that a file holds.
+        origin: how it was produced.
+        episodes: at least one, ordered by seed.
+        extra: additional fields of the file.
     """
 
     subject: Subject
@@ -55,11 +55,11 @@ class EvaluationResult:
     def __post_init__(self) -> None:
         taken = sorted(NAMES & self.extra.keys())
         if taken:
-            raise DataError(f"expected extra fields under names of their own, found {taken[0]!r}")
+            raise DataError(f"expected extra fields with new names, found the existing one {taken[0]!r}")
 
     @classmethod
     def of(cls, subject: Subject, episodes: Iterable[EpisodeResult], origin: Origin) -> EvaluationResult:
-        """Summarizes episodes, which come in any order; at least one."""
+        """Summarizes at least one episode, in any order."""
         episodes = tuple(sorted(episodes, key=lambda episode: episode.seed))
         if not episodes:
             raise DataError("expected at least one episode to summarize, found none")
@@ -80,11 +80,11 @@ class EvaluationResult:
 
     @classmethod
     def load(cls, path: str | Path) -> EvaluationResult:
-        """Reads a results file; all of it is checked, since a file may come from anywhere."""
+        """Reads a results file; every field is checked, since files are not trusted."""
         return cls.from_json(read_json(Path(path), "a results file"), path)
 
     def save(self, path: str | Path) -> None:
-        """Writes a results file; the old one is replaced only when the new one is whole."""
+        """Writes a results file atomically."""
         content = self.to_json()
         rows = ",\n".join(f"    {json.dumps(row)}" for row in content["episodes"])
         head = json.dumps({**content, "episodes": []}, indent=2)
@@ -95,18 +95,20 @@ class EvaluationResult:
         """Reads the content of a results file.
 
         Args:
-            content: what `to_json` returned.
+            content: as returned by `to_json`.
             where: the file, for messages.
         """
         if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise LoadError(f"{where}: expected a results file of 'closedform eval --json', found another file")
+            raise LoadError(f"{where}: expected a results file written by 'closedform eval --json', found another file")
         if content.get("format_version") != FORMAT_VERSION:
             raise LoadError(
                 f"{where}: expected results of version {FORMAT_VERSION}, found "
-                f"{content.get('format_version')!r:.60}; another version of closedform wrote it"
+                f"{content.get('format_version')!r:.60}; it was written by another version of closedform"
             )
         if content.get("episodes") == []:
-            raise LoadError(f"{where}: expected episodes, found none; the evaluation stopped before its first ended")
+            raise LoadError(
+                f"{where}: expected episodes, found none; the evaluation was interrupted during its first episode"
+            )
         check_results(content, where)
         result = cls(
             subject=Subject.from_json(content),
@@ -127,7 +129,7 @@ class EvaluationResult:
         return result
 
     def to_json(self) -> dict[str, Any]:
-        """The content of a results file."""
+        """The content for a results file."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -143,13 +145,13 @@ class EvaluationResult:
         }
 
     def _check_agreement(self, where: object) -> None:
-        """Refuses figures that are not those of the episodes."""
+        """Refuses summary statistics that do not match the episodes."""
         allowed, seeds = self.subject.seeds, [episode.seed for episode in self.episodes]
         if len(set(seeds)) < len(seeds) or min(seeds) < allowed[0] or max(seeds) > allowed[-1]:
             refuse(where, f"each seed from {allowed[0]} to {allowed[-1]} at most once", f"seeds {short(seeds)}")
         n = self.subject.n_episodes
         if self.complete != (len(seeds) == n):
-            refuse(where, f"complete to say whether all {n} episodes are there", f"{self.complete} with {len(seeds)}")
+            refuse(where, f"complete to be {len(seeds) == n} with {len(seeds)} of {n} episodes", f"{self.complete}")
         means = {
             "score": (self.score.mean, [episode.score for episode in self.episodes]),
             "success": (self.success.mean, [episode.success for episode in self.episodes]),

@@ -1,4 +1,4 @@
-"""Intervals: what a mean over episodes is worth."""
+"""Intervals: the uncertainty of means over episodes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Interval:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Interval:
-        """What a results file says, which has been checked."""
+        """Reads a checked field of a results file."""
         return cls(content["mean"], *content["ci95"])
 
     def to_json(self) -> dict[str, Any]:
-        """The field of a results file."""
+        """The field for a results file."""
         return {"mean": self.mean, "ci95": [self.low, self.high]}
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ def bootstrap_ci95(values: np.ndarray) -> tuple[float, float]:
 
 
 def wilson_ci95(n_successes: int, n: int) -> tuple[float, float]:
-    """The 95% interval of a rate (Wilson, 1927), which stays inside [0, 1] and is not empty at 0 or 1."""
+    """The 95% interval of a rate (Wilson, 1927), which stays within [0, 1] and has a width even at 0 and 1."""
     rate, z2 = n_successes / n, Z95**2
     center = (rate + z2 / (2 * n)) / (1 + z2 / n)
     half = Z95 * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
@@ -52,7 +52,7 @@ def wilson_ci95(n_successes: int, n: int) -> tuple[float, float]:
 
 
 def ratio_ci95(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float]:
-    """The 95% interval of sum(parts) / sum(wholes) by the bootstrap over episodes, whose events are not independent."""
+    """The 95% interval of sum(parts) / sum(wholes), by the bootstrap over episodes: events in one are correlated."""
     rng, sums = np.random.default_rng(0), []
     for _ in range(N_RESAMPLES // 500):
         rows = rng.integers(len(parts), size=(500, len(parts)))

@@ -1,8 +1,8 @@
-"""Operational-space control of robosuite's arms, as its OSC_POSE controller computes it but without its overhead.
+"""Operational-space control of robosuite's arms: its OSC_POSE controller without the overhead.
 
-robosuite evaluates the whole model up to four times for each physics step and reads its state through Python objects.
-Here a physics step is one evaluation and the torques are compiled: the same motion, to rounding and to the tolerance of
-the contact solver, three to five times faster.
+robosuite evaluates the whole model up to four times per physics step and reads its state through Python objects. Here a
+physics step is one evaluation and the torques are compiled: three to five times faster, with the same motion up to
+rounding and the tolerance of the contact solver.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Pose(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """What a controller is set to.
+    """The gains and limits of a controller.
 
     Attributes:
         kp, kd: (6,), stiffness and damping.
-        rest: (n,), the joints' positions at rest.
-        low, high: (n,), the limits of the motors.
+        rest: (n,), the rest positions of the joints.
+        low, high: (n,), the torque limits of the motors.
     """
 
     kp: np.ndarray
@@ -42,13 +42,13 @@ class Gains(NamedTuple):
 
 @jit()
 def torques(jacobian, mass, hand, goal, joints, velocities, bias, gains):
-    """Khatib's operational-space torques with position and rotation decoupled, and the joints drawn to their rest.
+    """Khatib's operational-space torques, with position and rotation decoupled and joints pulled to rest positions.
 
     Args:
         jacobian: (6, n), of the hand's position and rotation.
         mass: (n, n)
-        hand, goal: `Pose`s, where the hand is and where it should be.
-        joints, velocities, bias: (n,), `bias` being the torques that hold the arm against gravity.
+        hand, goal: the current and the desired `Pose` of the hand.
+        joints, velocities, bias: (n,), `bias` being the torques that compensate gravity.
         gains: `Gains`.
     """
     position, axes = hand
@@ -74,7 +74,7 @@ def torques(jacobian, mass, hand, goal, joints, velocities, bias, gains):
 
 
 class Arm:
-    """One arm of a robosuite environment; to be made anew after each reset."""
+    """One arm of a robosuite environment; must be created again after each reset."""
 
     def __init__(self, robot: Any):
         controller = robot.controller
@@ -98,7 +98,7 @@ class Arm:
         return Pose(self.data.site_xpos[self.site].copy(), self.data.site_xmat[self.site].reshape(3, 3).copy())
 
     def control(self, goal: Pose, closing: float) -> None:
-        """Sets the motors for one physics step; the model's positions and velocities must be up to date."""
+        """Sets the motor torques for one physics step; the model's positions and velocities must be up to date."""
         mujoco: Any = import_module("mujoco")
         data, dofs = self.data, self.dofs
         mujoco.mj_jacSite(self.model, data, self.jacobian[:3], self.jacobian[3:], self.site)
@@ -120,7 +120,7 @@ class Arm:
 
 
 def step_together(arms: list[Arm], goals: list[tuple[Pose, float]], n_physics_steps: int) -> None:
-    """Moves all arms of a scene toward their goals: a pose, and whether to close the gripper."""
+    """Moves all arms of a scene toward their goals, each a pose and whether to close the gripper."""
     mujoco: Any = import_module("mujoco")
     model, data = arms[0].model, arms[0].data
     for _ in range(n_physics_steps):

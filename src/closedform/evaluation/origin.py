@@ -1,4 +1,4 @@
-"""Origin: what made the results of an evaluation."""
+"""Origin: how the results of an evaluation were produced."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from closedform import provenance
 
 @dataclass(frozen=True)
 class Origin:
-    """What made results.
+    """How results were produced.
 
     Attributes:
         command: the command line.
         commit: of the code; None if it was not run from a checkout.
-        date: when, in UTC.
-        versions: of Python and of packages, by their names.
+        date: in UTC.
+        versions: of Python and of packages, by name.
         machine: processor, cores, GPU and system.
-        n_together: how many plans were made at once; each latency is that of all of them.
+        n_together: how many plans were made per batch; a latency is that of the whole batch.
     """
 
     command: str = ""
@@ -31,7 +31,7 @@ class Origin:
 
     @classmethod
     def here(cls, n_together: int = 1) -> Origin:
-        """This process, now."""
+        """The origin of results of this process, now."""
         return cls(
             command=provenance.command(),
             commit=provenance.commit(),
@@ -43,9 +43,9 @@ class Origin:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Origin:
-        """What a results file says, which has been checked."""
+        """Reads the checked fields of a results file."""
         return cls(**{name: content[name] for name in cls.__dataclass_fields__ if name in content})
 
     def to_json(self) -> dict[str, Any]:
-        """The fields of a results file."""
+        """The fields for a results file."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -1,4 +1,4 @@
-"""PushT: a round agent pushes a T-shaped block onto its outline (Chi et al., Diffusion Policy, 2023)."""
+"""Push-T: a round agent pushes a T-shaped block onto its outline (Chi et al., Diffusion Policy, 2023)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ SIZE = 512  # pixels, and units of positions
 class PushT:
     """gym-pusht with the protocol of Diffusion Policy's evaluation.
 
-    Start states are drawn with `numpy.random.RandomState(seed)` as there, an episode has 300 steps, the score is the
-    covered share of the outline over 0.95, at most 1, and success is a share above 0.95, which ends the episode.
+    Start states are drawn with `numpy.random.RandomState(seed)`, as in Diffusion Policy. An episode has 300 steps. The
+    score is the covered fraction of the outline divided by 0.95, at most 1; success is a fraction above 0.95, which
+    ends the episode.
     """
 
     observation_layout = PUSHT_OBSERVATIONS
@@ -39,20 +40,20 @@ class PushT:
 
     @classmethod
     def check_installed(cls) -> None:
-        """Refuses to go on without gym-pusht."""
+        """Raises `MissingExtraError` without gym-pusht."""
         _simulator()
 
     def reset(self, seed: int) -> np.ndarray:
-        """Begins at Diffusion Policy's start state of a seed; the evaluation's seeds begin at 100000."""
+        """Starts from Diffusion Policy's start state for a seed; evaluations use seeds from 100000."""
         return self.start(start_state(seed))
 
     def start(self, state: np.ndarray) -> np.ndarray:
-        """Begins at a start state (5,), set as Diffusion Policy sets one: turning moves the block a little."""
+        """Starts from a state (5,), set as in Diffusion Policy, where setting the angle moves the block a little."""
         observation, _ = self._env.reset(options={"reset_to_state": np.asarray(state, np.float64)})
         return observation
 
     def restore(self, state: np.ndarray) -> np.ndarray:
-        """Begins at a recorded state (5,), exactly."""
+        """Starts from a recorded state (5,), exactly."""
         env, state = self._env, np.asarray(state, np.float64)
         env.reset(options={"reset_to_state": APART})
         env.agent.position = tuple(state[:2])
@@ -63,7 +64,7 @@ class PushT:
         return env.get_obs()
 
     def coverage(self, state: np.ndarray) -> float:
-        """The share of the outline that the block covers at a recorded state (5,); begins there."""
+        """The fraction of the outline that the block covers at a recorded state (5,); starts from that state."""
         self.restore(state)
         return float(self._env._get_coverage())
 
@@ -73,11 +74,11 @@ class PushT:
         return StepResult(observation, float(score), bool(success), bool(success))
 
     def render(self) -> np.ndarray:
-        """The scene with its outline and, as a cross, the agent's target."""
+        """An image of the scene with the outline and, as a cross, the agent's target."""
         return self._env.render()
 
     def picture(self, observation: np.ndarray) -> np.ndarray:
-        """The scene at an observation; the episode under way is not touched."""
+        """An image of the scene at an observation; the current episode is not affected."""
         other = PushT()
         other.restore(observation)
         return other.render()
@@ -93,7 +94,7 @@ def _simulator() -> Any:
 
 
 def start_state(seed: int) -> np.ndarray:
-    """The start state (5,) of a seed in Diffusion Policy's evaluation: agent x, y, block x, y, angle."""
+    """The start state (5,) for a seed in Diffusion Policy's evaluation: agent x, y, block x, y, angle."""
     rng = np.random.RandomState(seed)
     return np.array(
         [

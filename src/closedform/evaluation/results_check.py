@@ -1,4 +1,4 @@
-"""What every field of a results file has to be; a file comes from anywhere."""
+"""Validation of every field of a results file, since files are not trusted."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Check = Callable[[Any], bool]
 
 
 def _number(value: Any) -> bool:
-    """A number that can be computed with."""
+    """A finite number."""
     return _whole(value) or (isinstance(value, float) and abs(value) <= LARGEST)
 
 
 def _distance(value: Any) -> bool:
-    """A number that may be infinite, as an overflow makes it."""
+    """A number that may be infinite after an overflow."""
     return _number(value) or value == math.inf
 
 
@@ -48,7 +48,7 @@ def _name_or_null(value: Any) -> bool:
 
 
 def _some(check: Check) -> Check:
-    """At least one, in a list."""
+    """A list of at least one."""
     return lambda value: isinstance(value, list) and bool(value) and all(map(check, value))
 
 
@@ -57,7 +57,7 @@ def _pair(value: Any) -> bool:
 
 
 def _led(value: Any) -> bool:
-    """Demonstrations, each with its share."""
+    """Demonstrations, each with its fraction."""
     return isinstance(value, list) and all(_pair(one) and _whole(one[0]) for one in value)
 
 
@@ -108,22 +108,22 @@ ROW_OPTIONAL: dict[str, tuple[Check, str]] = {"neural_shares": (_some(_number), 
 
 
 def check_results(content: dict[str, Any], where: object) -> None:
-    """Refuses a results file with a field, but for its episodes, that no evaluation writes."""
+    """Refuses a results file with an invalid field, apart from its episodes."""
     _check_all(content, FIELDS, OPTIONAL, where, "")
 
 
 def check_row(row: dict[str, Any], where: object, prefix: str) -> None:
-    """Refuses an episode with a field that no evaluation writes."""
+    """Refuses an episode with an invalid field."""
     _check_all(row, ROW, ROW_OPTIONAL, where, prefix)
 
 
 def refuse(where: object, expected: str, found: str) -> NoReturn:
-    """Says what is wrong with a results file."""
+    """The error for an invalid results file."""
     raise LoadError(f"{where}: expected {expected}, found {found}")
 
 
 def short(value: Any) -> str:
-    """A value that a file holds, as long as a message can bear."""
+    """A value of a file, shortened for a message."""
     text = repr(value) if not isinstance(value, int) or abs(value) <= MOST else "a number beyond 2^53"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -141,7 +141,7 @@ def _check_all(
             if key not in value:
                 if name in optional:
                     break
-                refuse(where, "a whole results file", f"one without {prefix}{name}")
+                refuse(where, "a complete results file", f"one without {prefix}{name}")
             value = value[key]
         else:
             if not check(value):

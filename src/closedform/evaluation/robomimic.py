@@ -36,8 +36,8 @@ OBJECT_STATE = "object-state"  # robosuite's name of robomimic's `object`
 class Robomimic:
     """A robomimic task with the protocol of Diffusion Policy's evaluation.
 
-    Start states are those of `numpy.random.seed(seed); env.reset()`; actions are absolute, each hand's target pose in
-    the world (position, axis-angle) and its gripper; an episode ends with success, or after 400 or 700 steps.
+    Start states are those of `numpy.random.seed(seed); env.reset()`. Actions are absolute: each hand's target pose in
+    the world (position, axis-angle) and its gripper. An episode ends on success, or after 400 or 700 steps.
 
     Args:
         task: `lift`, `can`, `square`, `transport` or `tool_hang`.
@@ -59,19 +59,19 @@ class Robomimic:
 
     @cached_property
     def _env(self) -> Any:
-        """The simulator, built for the first episode: reading demonstrations needs none."""
+        """The simulator, built for the first episode, since reading demonstrations does not need it."""
         with _kept_generator():
             return _make(self.task.name)
 
     @property
     def arms(self) -> list[Arm]:
-        """The arms of the episode under way."""
+        """The arms of the current episode."""
         return self._arms
 
     def read(self, source: str) -> Demos:
-        """Reads demonstrations; recorded deltas are made absolute, and only poses are kept where only they are seen.
+        """Reads demonstrations; recorded deltas are made absolute, and only poses are kept if only they are observed.
 
-        Demonstrations of another task, robot or controller are refused; another version of robosuite is warned about.
+        Demonstrations of another task, robot or controller are refused; another version of robosuite causes a warning.
         """
         demos = load_demos(source)
         if demos.recorded_in is None:
@@ -87,7 +87,7 @@ class Robomimic:
         return Demos(seen, *layouts, demos.rate, demos.tasks, demos.skipped, demos.recorded_in)
 
     def _check_recorded(self, recorded: Mapping[str, Any], source: str) -> None:
-        """Says how the environment of a recording differs from this one."""
+        """Refuses or warns about a recording made in a different environment."""
         own = environment_arguments(self.task.name)
         arguments = recorded.get("env_kwargs")
         then, now = arguments if isinstance(arguments, Mapping) else {}, own["env_kwargs"]
@@ -98,29 +98,29 @@ class Robomimic:
         for what, found, expected in compared:
             if found is not None and expected is not None and not _same(found, expected):
                 raise DataError(
-                    f"{source} does not belong to the environment {self.task.name!r}: expected the {what} "
+                    f"{source} does not match the environment {self.task.name!r}: expected the {what} "
                     f"{expected!r}, found {found!r}"
                 )
         version = recorded.get("env_version")
         if version is not None and str(version).split(".")[:2] != own["env_version"].split(".")[:2]:
             warnings.warn(
-                f"{source} was recorded with robosuite {version}, and this is {own['env_version']}: what it shows may "
-                "not work here; evaluate with the version of the recording to be sure",
+                f"{source} was recorded with robosuite {version}, but {own['env_version']} is installed: its "
+                "actions may not succeed here; evaluate with the version of the recording to be sure",
                 ClosedFormWarning,
                 stacklevel=2,
             )
 
     def reset(self, seed: int) -> np.ndarray:
-        """Begins at the start state of a seed; the published evaluations' seeds begin at 100000."""
+        """Starts from the start state for a seed; published evaluations use seeds from 100000."""
         with _kept_generator():
             np.random.seed(seed)  # noqa: NPY002
             self._env.reset()
         return self._begin()
 
     def restore(self, state: np.ndarray, model: str | None = None) -> np.ndarray:
-        """Begins at a recorded state of the simulator, in the recorded model (MJCF) if there is one.
+        """Starts from a recorded simulator state, in the recorded model (MJCF) if given.
 
-        Without a model it is that of the last reset, in which sizes of objects may be a little different.
+        Without a model, that of the last reset is used, in which object sizes may differ slightly.
         """
         if model is not None:
             try:
@@ -129,7 +129,7 @@ class Robomimic:
                 self._env, self._arms = _make(self.task.name), []
                 raise DataError(
                     f"expected a model of {self.task.name!r} from robosuite 1.4, found one that it cannot load "
-                    f"({str(error)[:60]}...): restore the state without it"
+                    f"({str(error)[:60]}...): restore the state without a model"
                 ) from error
         elif not self._arms:
             self.reset(0)
@@ -140,7 +140,7 @@ class Robomimic:
     def step(self, action: np.ndarray) -> StepResult:
         """Moves the hands' targets for a twentieth of a second."""
         if not self._arms:
-            raise ConfigError("expected an episode to step in, found none: call reset first")
+            raise ConfigError("expected a running episode, found none: call reset before step")
         action = np.asarray(action, np.float64)
         if action.shape != (self.action_layout.width,) or not np.isfinite(action).all():
             raise DataError(f"expected an action of {self.action_layout.width} finite numbers, found {action}")
@@ -156,28 +156,28 @@ class Robomimic:
         return self._env.sim.get_state().flatten()
 
     def model(self) -> str:
-        """The simulator's model (MJCF), as robomimic records it; its meshes are named from robosuite's folder on."""
+        """The simulator's model (MJCF), as robomimic records it, with mesh paths relative to robosuite's folder."""
         return re.sub(r'"[^"]*/(robosuite/models/)', r'"\1', self._env.sim.model.get_xml())
 
     def observed(self) -> dict[str, np.ndarray]:
-        """Everything that robosuite observes now, by its own names."""
+        """All current robosuite observations, by robosuite's names."""
         return self._env._get_observations(force_update=True)
 
     def site(self, name: str) -> np.ndarray:
-        """The position of a site of the model, by its name in robosuite."""
+        """The position of a site of the model, by robosuite's name."""
         sim = self._env.sim
         return sim.data.site_xpos[sim.model.site_name2id(name)].copy()
 
     def place(self, name: str) -> np.ndarray:
-        """A position that the scene fixes and no observation tells: `can_bin` or `peg`."""
+        """A fixed position in the scene that is not observed: `can_bin` or `peg`."""
         if name == "peg":
             return np.array(self._env.sim.data.get_body_xpos("peg1"))
         return np.array(self._env.target_bin_placements[self._env.object_id])
 
     def render(self) -> np.ndarray:
-        """The scene from the front."""
+        """An image of the scene from the front."""
         if not self._arms:
-            raise ConfigError("expected an episode to show, found none: call reset first")
+            raise ConfigError("expected a running episode, found none: call reset before render")
         mujoco = _mujoco()
         model, data = self._arms[0].model, self._arms[0].data
         if self._renderer is None or self._renderer.model is not model:
@@ -189,8 +189,8 @@ class Robomimic:
             except Exception as error:  # each rendering library fails in its own way
                 library = os.environ.get("MUJOCO_GL")
                 raise ConfigError(
-                    f"a picture of {self.task.name!r} needs a rendering library, found none for MUJOCO_GL={library} "
-                    f"({error}): without a screen install libegl1 or libosmesa6 and set MUJOCO_GL=egl or osmesa"
+                    f"rendering {self.task.name!r} needs a rendering library, found none for MUJOCO_GL={library} "
+                    f"({error}): without a display, install libegl1 or libosmesa6 and set MUJOCO_GL=egl or osmesa"
                 ) from error
             self._shown = mujoco.MjvOption()
             self._shown.geomgroup[0] = 0  # shapes that only collide
@@ -202,7 +202,7 @@ class Robomimic:
         return self._observe()
 
     def keyed(self) -> dict[str, np.ndarray]:
-        """What is observed now by Diffusion Policy's keys."""
+        """The current observations by Diffusion Policy's keys."""
         found = self.observed()
         names = {key: OBJECT_STATE if key == "object" else key for key in self.task.keys}
         return {key: np.array(found[name], np.float64) for key, name in names.items()}
@@ -218,7 +218,7 @@ class Robomimic:
 
 
 def _same(found: Any, expected: Any) -> bool:
-    """Whether two arguments mean the same; a number may stand for six equal ones."""
+    """Whether two arguments are equivalent; a number may stand for six equal ones."""
     numbers = (int, float)
     if isinstance(found, numbers) or isinstance(expected, numbers):
         return bool(np.all(np.asarray(found) == np.asarray(expected)))
@@ -226,7 +226,7 @@ def _same(found: Any, expected: Any) -> bool:
 
 
 def environment_arguments(task: str) -> dict[str, Any]:
-    """What robomimic keeps as `env_args`, from which it makes the environment of a file."""
+    """robomimic's `env_args`, from which it creates the environment of a file."""
     known = TASKS[task]
     robosuite = _robosuite(task)
     from robosuite.controllers import load_controller_config
@@ -257,7 +257,7 @@ def _make(task: str) -> Any:
 
 @contextmanager
 def _kept_generator() -> Iterator[None]:
-    """Leaves numpy's global generator, which robosuite draws from, as it was."""
+    """Restores the state of numpy's global generator, which robosuite draws from."""
     before = np.random.get_state()  # noqa: NPY002
     try:
         yield
@@ -266,14 +266,14 @@ def _kept_generator() -> Iterator[None]:
 
 
 def _mujoco() -> Any:
-    """MuJoCo, with the rendering library that the user names, or without a screen EGL, or if that is not there none."""
+    """MuJoCo, with the rendering library in MUJOCO_GL; by default EGL without a display, or none if EGL is missing."""
     named = os.environ.get("MUJOCO_GL")
     if named is not None:
         try:
             return import_module("mujoco")
         except AttributeError as error:  # PyOpenGL's way of saying that a library is not there
             raise ConfigError(
-                f"expected the rendering library that MUJOCO_GL={named} names, found none: install libegl1 for egl or "
+                f"expected the rendering library of MUJOCO_GL={named}, found none: install libegl1 for egl or "
                 "libosmesa6 for osmesa, or unset MUJOCO_GL"
             ) from error
     if "mujoco" in sys.modules or os.environ.get("DISPLAY"):
@@ -292,7 +292,7 @@ def _mujoco() -> Any:
 
 @contextmanager
 def _no_renderer() -> Iterator[None]:
-    """Lets robosuite be imported where there is no EGL, which it asks for although pictures are made without it."""
+    """Lets robosuite be imported without EGL, which it requires even if nothing is rendered."""
     library, name = os.environ.get("MUJOCO_GL"), "robosuite.renderers.context.egl_context"
     if name not in sys.modules:
         sys.modules[name] = ModuleType(name)

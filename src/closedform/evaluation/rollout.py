@@ -23,17 +23,17 @@ LOOP = 4  # plans led by the same demonstrated stretch that are called a loop
 
 @dataclass(frozen=True)
 class Rollout:
-    """What happened.
+    """The recording of one episode.
 
     Attributes:
         seed: of the start state and of the policy's randomness.
-        observations: (T + 1, D_o), the first one before any action.
+        observations: (T + 1, D_o), including the one before the first action.
         actions: (T, D_a)
         scores: (T,), of the state after each action.
-        success: whether the task was done.
+        success: whether the task was accomplished.
         plans: the plans, each with the step at which it was made.
-        latencies: (plans,), seconds that each plan took, with all that were made together with it.
-        n_execute: actions executed of each plan.
+        latencies: (plans,), seconds that each plan took, including all plans made in the same batch.
+        n_execute: the number of actions executed from each plan.
     """
 
     seed: int
@@ -47,18 +47,18 @@ class Rollout:
 
     @property
     def score(self) -> float:
-        """The best score that was reached."""
+        """The maximum score over the episode."""
         return float(self.scores.max(initial=0.0))
 
     @property
     def most_repeated(self) -> int:
-        """How many plans were led by the same stretch of a demonstration, for the stretch that led most."""
+        """The largest number of plans dominated by the same segment of a demonstration."""
         plans = (plan for _, plan in self.plans if len(plan.episodes))
         led = Counter((int(p.episodes[0]), int(p.steps[0]) // self.n_execute) for p in plans)
         return max(led.values(), default=0)
 
     def demonstrations(self, n: int = 3) -> list[tuple[int, float]]:
-        """The demonstrations that drove it most, with their share of all plans."""
+        """The most used demonstrations, each with its fraction of all plans."""
         used: dict[int, float] = defaultdict(float)
         for _, plan in self.plans:
             for episode, weight in zip(plan.episodes, plan.weights, strict=True):
@@ -66,7 +66,7 @@ class Rollout:
         return sorted(used.items(), key=lambda item: -item[1])[:n]
 
     def result(self, extra: Mapping[str, Any] | None = None) -> EpisodeResult:
-        """What a results file keeps of it, rounded, with what else there is to say."""
+        """The rounded summary for a results file, with additional fields."""
         shares = [plan.neural_share for _, plan in self.plans]
         mixed = not set(shares) <= {0.0, 1.0}  # all of it a network's, or nothing, needs no saying
         return EpisodeResult(
@@ -90,10 +90,10 @@ def roll_out(
     """Runs one episode.
 
     Args:
-        environment: where.
-        policy: what acts; its agent draws its random numbers from the same seed.
+        environment: the environment.
+        policy: the policy; its agent uses the same seed.
         seed: of the episode.
-        watch: called before the first action and after every one, to look at the environment.
+        watch: called before the first action and after every action, to inspect the environment.
     """
     return roll_out_together([environment], policy, [seed], watch)[0]
 
@@ -104,7 +104,7 @@ def roll_out_together(
     seeds: Sequence[int],
     watch: Callable[[], None] | None = None,
 ) -> list[Rollout]:
-    """Runs several episodes step by step, each in an environment of its own; plans that are due are made at once."""
+    """Runs several episodes in lockstep, each in its own environment; plans that are due are made in one batch."""
     everything = [
         _Episode(place, policy.agent(seed=seed), seed) for place, seed in zip(environments, seeds, strict=True)
     ]
@@ -124,7 +124,7 @@ def roll_out_together(
 
 
 class _Episode:
-    """An episode under way."""
+    """A running episode."""
 
     def __init__(self, environment: Environment, agent: Agent, seed: int):
         self.environment, self.agent, self.seed = environment, agent, seed
@@ -136,7 +136,7 @@ class _Episode:
         self.success = self.done = False
 
     def step(self, action: np.ndarray, taken: float) -> None:
-        """Executes an action that took some seconds to find."""
+        """Executes an action; `seconds` is the time that finding it took."""
         plan = self.agent.last_plan
         if plan is not None and not (self.plans and self.plans[-1][1] is plan):
             self.plans.append((len(self.actions), plan))
@@ -144,7 +144,7 @@ class _Episode:
         observation, score, success, done = self.environment.step(action)
         if not abs(score) <= LARGEST:  # also where it is not a number
             raise DataError(
-                f"expected the environment to return a score, from 0 to 1, found {score} at step {len(self.actions)} "
+                f"expected the environment to return a score from 0 to 1, found {score} at step {len(self.actions)} "
                 f"of seed {self.seed}"
             )
         self.observations.append(observation)
@@ -154,7 +154,7 @@ class _Episode:
         self.done = bool(done) or len(self.actions) == self.environment.max_steps
 
     def rollout(self, n_execute: int) -> Rollout:
-        """What happened."""
+        """The recording so far."""
         return Rollout(
             seed=self.seed,
             observations=np.array(self.observations),

@@ -1,4 +1,4 @@
-"""Study: one evaluation that can be named, interrupted, resumed and made again."""
+"""Study: one evaluation that can be interrupted, resumed and reproduced."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Study:
     """A policy, an environment and the seeds of episodes.
 
     Attributes:
-        environments: where it is evaluated; built when episodes run.
-        policy: what is evaluated.
-        subject: what a results file says about them.
-        describe: what to add to the result of each episode.
+        environments: the environments to evaluate in, built when episodes run.
+        policy: the policy to evaluate.
+        subject: their description in the results file.
+        describe: returns additional fields for the result of each episode.
     """
 
     environments: EnvironmentPool
@@ -68,15 +68,15 @@ class Study:
         n_episodes: int = 50,
         device: str = "cpu",
     ) -> Study:
-        """Loads what is needed and checks that it fits together.
+        """Loads the policy and the environment, and checks that they match.
 
         Args:
             env: name of the environment; see `make_environment`.
             demos: path or name of demonstrations; None for a saved policy.
             policy: see `make_policy`.
-            settings: parameters to replace, as `name=value`.
+            settings: parameters to override, as `name=value`.
             seed, n_episodes: the seeds are seed, seed + 1, ...
-            device: where a network runs, if the policy has one.
+            device: the device of the policy's network, if it has one.
         """
         check_seed(seed, n_episodes)
         check_device(device)
@@ -85,7 +85,7 @@ class Study:
         if demos is not None:
             source = demos_for(spec, demos)
         elif policy in CHOICES:
-            raise ConfigError(f"the policy {policy!r} is made of demonstrations: expected --demos, found none")
+            raise ConfigError(f"the policy {policy!r} needs demonstrations: expected --demos, found none")
         made = make_policy(policy, source, settings).to(device)
         if source is None:  # demonstrations that fit make a policy that does
             check_fit(spec, made, f"the policy {policy!r}")
@@ -103,15 +103,15 @@ class Study:
         n_episodes: int = 50,
         describe: Describe | None = None,
     ) -> Study:
-        """The study of a policy that is there.
+        """The study of an existing policy.
 
         Args:
             env: name of the environment; see `make_environment`.
             policy: the policy.
-            name: what it is called.
-            demos: what its demonstrations are called.
+            name: its name in the results.
+            demos: the name of its demonstrations in the results.
             seed, n_episodes: the seeds are seed, seed + 1, ...
-            describe: what to add to the result of each episode; a function that can be pickled.
+            describe: returns additional fields for the result of each episode; must be picklable.
         """
         check_seed(seed, n_episodes)
         environments = EnvironmentPool(env)
@@ -120,15 +120,15 @@ class Study:
 
     @classmethod
     def of(cls, result: EvaluationResult, env: str | None = None) -> Study:
-        """Makes the study again that a results file came from.
+        """Recreates the study that a results file came from.
 
-        The file is not trusted. Its environment is made only if it is built in, installed or the one that the user
-        names; its demonstrations and policy are read, which runs no code, only if they are files or folders, and
-        refused if they are not those that were evaluated.
+        The file is not trusted. Its environment is created only if it is built in, installed or named by the user. Its
+        demonstrations and policy are read (which runs no code) only if they are files or folders, and refused if they
+        are not those that were evaluated.
 
         Args:
             result: of the study.
-            env: the environment that the user names, needed for `package.module:function`.
+            env: the environment named by the user, required for `package.module:function`.
         """
         subject = result.subject
         check_trusted(subject.env, env)
@@ -142,7 +142,7 @@ class Study:
                 policy_class = POLICIES[subject.policy["class"]]
                 policy = policy_class(source, config=policy_class.config_class.preset(**subject.parameters))
         except (KeyError, TypeError) as error:
-            raise LoadError(f"expected results that say which policy they are of, found {error!r}") from error
+            raise LoadError(f"expected results that name their policy, found {error!r}") from error
         found = replace(
             subject,
             demos={"name": demos, **policy.fingerprint()},
@@ -151,7 +151,7 @@ class Study:
         )
         for key in ("demos", "policy", "parameters"):
             if getattr(found, key) != getattr(subject, key):
-                raise LoadError(f"expected the policy that was evaluated, found one with other {key} under its name")
+                raise LoadError(f"expected the policy that was evaluated, found different {key} under its name")
         return cls(environments, policy, subject)
 
     @property
@@ -161,19 +161,19 @@ class Study:
 
     @property
     def n_episodes(self) -> int:
-        """How many episodes there are to run."""
+        """The number of episodes."""
         return self.subject.n_episodes
 
     def run(self, path: Path | None = None, workers: int | None = None, name: str = "") -> EvaluationResult:
         """Runs the episodes, shows a progress bar and returns the results.
 
-        What is done so far is written every few seconds and however it ends; a file that holds a part of this study is
-        gone on from, and one that holds all of it is the answer.
+        Partial results are written every few seconds, and also on an error or interrupt. A file with a part of this
+        study is resumed; if it is complete, it is returned.
 
         Args:
-            path: the results file; None writes none.
-            workers: processes, by default one for each core.
-            name: what the progress bar calls it.
+            path: the results file; None to write none.
+            workers: the number of processes; one per core by default.
+            name: the label of the progress bar.
         """
         if path:
             check_writable(path)
@@ -208,25 +208,25 @@ class Study:
         return EvaluationResult.load(path)
 
     def result(self, episodes: Sequence[EpisodeResult]) -> EvaluationResult:
-        """What is found in these episodes, at least one."""
+        """The result of these episodes, at least one."""
         origin = Origin.here(n_together=min(self.policy.n_together, self.n_episodes))
         return EvaluationResult.of(self.subject, episodes, origin)
 
     def _before(self, path: Path | None) -> EvaluationResult | None:
-        """The part of this study that a file already holds, or all of it."""
+        """The part of this study that a file already contains, or all of it."""
         if path is None or not path.exists():
             return None
         before = EvaluationResult.load(path)
         if before.subject != self.subject:
             raise LoadError(
-                f"{path}: expected nothing, or a part of this evaluation, found another one (policy "
+                f"{path}: expected no file, or a part of this evaluation, found another evaluation (policy "
                 f"{before.subject.policy['name']!r}, {before.subject.n_episodes} episodes from seed "
                 f"{before.subject.seed}); choose another name or remove it"
             )
         made_by, now = (before.origin.commit, before.origin.versions.get("closedform")), self._made_by()
         if not before.complete and made_by != now:
             raise LoadError(
-                f"{path}: expected a part of an evaluation with this code, commit {now[0]}, found one with commit "
+                f"{path}: expected a part of an evaluation of this code, commit {now[0]}, found commit "
                 f"{made_by[0]}, version {made_by[1]}; choose another name or remove it"
             )
         return before
@@ -241,7 +241,7 @@ class Study:
         try:
             if path:
                 result.save(path)
-                print(f"{said}, which are in {path}; the same command goes on from there", file=sys.stderr)
+                print(f"{said}, which are in {path}; run the same command to resume", file=sys.stderr)
                 return
         except SaveError:  # what stopped the evaluation is said in any case
             said += f" ({path} could not be written)"
@@ -249,10 +249,10 @@ class Study:
 
 
 def _there(name: str, known: Container[str]) -> str:
-    """A name that a file gives, if there are files behind it: reading from a terminal or a pipe could wait forever."""
+    """A name from a results file, if it is a file or folder; reading from a terminal or pipe could wait forever."""
     path = Path(name)
     if name not in known and not path.is_dir() and not path.is_file():
-        raise LoadError(f"{name}: expected what was evaluated, found no file or folder there")
+        raise LoadError(f"{name}: expected the evaluated demonstrations or policy, found no file or folder there")
     return name
 
 
@@ -268,7 +268,7 @@ def _subject(env: str, policy: Policy[Any], name: str, demos: str | None, seed: 
 
 
 def demos_for(environment: EnvironmentSpec, source: str) -> Demos:
-    """Reads demonstrations; numbers that their file does not tell about are those of the environment."""
+    """Reads demonstrations; layouts that their file does not have are those of the environment."""
     demos = environment.read(source) if isinstance(environment, ReadsDemos) else load_demos(source)
     check_fit(environment, demos, f"the dataset {source!r}" if source in CATALOG else source)
     observations, actions = demos.observation_layout, demos.action_layout

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Subject:
-    """What was evaluated; two evaluations of the same subject have the same episodes.
+    """What was evaluated; evaluations of equal subjects have equal episodes.
 
     Attributes:
         env: the environment's name.
@@ -28,14 +28,14 @@ class Subject:
 
     @property
     def seeds(self) -> range:
-        """Of the episodes."""
+        """The seeds of the episodes."""
         return range(self.seed, self.seed + self.n_episodes)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Subject:
-        """What a results file says, which has been checked."""
+        """Reads the checked fields of a results file."""
         return cls(**{name: content[name] for name in cls.__dataclass_fields__})
 
     def to_json(self) -> dict[str, Any]:
-        """The fields of a results file."""
+        """The fields for a results file."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -1,4 +1,4 @@
-"""Turns: which way the agent of Push-T goes round the head of the T (the paper's "Dataset Partitioning")."""
+"""Turns: which way the agent of Push-T goes around the head of the T (the paper's "Dataset Partitioning")."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ENOUGH = 0.25  # radians that make it one
 
 @dataclass(frozen=True)
 class Turn:
-    """What the agent did after it came near the head of a T that is almost in place.
+    """The agent's motion after it approached the head of a T that is almost in place.
 
     Attributes:
-        step: at which it came near.
-        angle: by which it then went round the center of the screen, in radians, clockwise as one looks at it.
-        n_steps: over how many steps; fewer than 30 where the episode ended.
+        step: when it approached the head.
+        angle: its motion from then on around the center of the screen, in radians, clockwise positive.
+        n_steps: over how many steps; fewer than 30 if the episode ended.
     """
 
     step: int
@@ -40,12 +40,12 @@ class Turn:
 
     @property
     def decided(self) -> bool:
-        """Whether it can be judged: an episode that ends before the agent turned either way cannot."""
+        """Whether the direction is decided; not if the episode ends before the agent has turned either way."""
         return self.n_steps == N_STEPS or abs(self.angle) > ENOUGH
 
 
 def find_turns(observations: np.ndarray) -> list[Turn]:
-    """The turns of an episode, one after the other, given its observations (T, 5)."""
+    """The turns of an episode in order, given its observations (T, 5)."""
     turns, free = [], 0
     angles = _angles(observations)
     for step in np.flatnonzero(_at_head(observations[:-1], NEAR_HEAD, AT_END)):
@@ -56,10 +56,10 @@ def find_turns(observations: np.ndarray) -> list[Turn]:
 
 
 def clockwise_steps(demos: Demos) -> np.ndarray:
-    """(n_steps,), all steps but those that follow a step at the head without a clockwise turn: what is wanted.
+    """The wanted steps, (n_steps,): all but those that follow a step at the head without a clockwise turn.
 
-    The steps that are judged reach a little further than `find_turns` does. Otherwise demonstrations of the wrong way
-    round, from just outside, would remain among those of what is wanted and be the nearest ones just inside.
+    The region around the head is a little larger than that of `find_turns`. Otherwise demonstrations of the wrong way
+    around, starting just outside the region, would be kept and be the nearest ones just inside it.
     """
     keep = []
     for episode in demos:
@@ -72,11 +72,11 @@ def clockwise_steps(demos: Demos) -> np.ndarray:
 
 
 def _at_head(observations: np.ndarray, reach: float, end: float) -> np.ndarray:
-    """Whether the agent is near the head of a block that is near its end position, at each step."""
+    """At each step, whether the agent is near the head of a block that is near its goal position."""
     agent, block = observations[:, :2], observations[:, 2:4]
     return (np.hypot(*(block - CENTER).T) < end) & (np.hypot(*(agent - block).T) < reach)
 
 
 def _angles(observations: np.ndarray) -> np.ndarray:
-    """Of the agent about the center of the screen, clockwise, without jumps; y points down."""
+    """The unwrapped angle of the agent about the center of the screen, clockwise; y points down."""
     return np.unwrap(np.arctan2(*(observations[:, :2] - CENTER).T[::-1]))

@@ -17,7 +17,7 @@ from closedform.files import write_file
 
 
 def film(study: Study, episodes: Sequence[EpisodeResult], n: int, folder: Path) -> list[Path]:
-    """Runs n episodes again, from the worst to the best, and writes an mp4 file of each."""
+    """Reruns n episodes, spread from the worst to the best, and writes an mp4 file of each."""
     paths = []
     for episode in spread(episodes, n):
         rollout, frames = filmed(study, episode.seed)
@@ -27,14 +27,14 @@ def film(study: Study, episodes: Sequence[EpisodeResult], n: int, folder: Path) 
 
 
 def spread(episodes: Sequence[EpisodeResult], n: int) -> list[EpisodeResult]:
-    """n episodes from the worst to the best, evenly in between; of equal scores a longer one is worse."""
+    """n episodes, evenly spread from the worst to the best; of equal scores, the longer episode is worse."""
     ranked = sorted(episodes, key=lambda episode: (episode.score, -episode.steps))
     places = np.linspace(0, len(ranked) - 1, min(n, len(ranked))).round().astype(int)
     return [ranked[place] for place in dict.fromkeys(places.tolist())]
 
 
 def filmed(study: Study, seed: int) -> tuple[Rollout, list[np.ndarray]]:
-    """An episode with a picture of every step."""
+    """An episode with an image of every step."""
     frames = []
     with study.environments.borrow() as (environment,):
         rollout = roll_out(environment, study.policy, seed, watch=lambda: frames.append(environment.render()))
@@ -51,7 +51,7 @@ def require_av() -> Any:
 
 
 def encode(frames: Sequence[np.ndarray], rate: float) -> bytes:
-    """An mp4 file (H.264, which every browser plays) of pictures (height, width, 3)."""
+    """An mp4 file (H.264, which every browser plays) of images (height, width, 3)."""
     av = require_av()
     buffer = BytesIO()
     height, width = (size - size % 2 for size in frames[0].shape[:2])  # H.264 halves the resolution of colors

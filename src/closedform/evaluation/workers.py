@@ -1,4 +1,4 @@
-"""Workers: processes that run episodes, one thread each, and that end when the process that started them does."""
+"""Workers: single-threaded processes that run episodes and exit with their parent process."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MOST_WORKERS = 1024
 
 
 def check_workers(n: int | None) -> None:
-    """Refuses a number of processes that no machine has; None is one for each core."""
+    """Refuses a number of processes out of range; None is one per core."""
     if n is not None and not 1 <= n <= MOST_WORKERS:
         raise ConfigError(f"workers: expected at least 1 and at most {MOST_WORKERS}, found {n}")
 
 
 class one_thread_each:
-    """Processes that are started inside use one thread each; several would only get in each other's way."""
+    """Makes processes started inside the block use one thread each; more would only compete for the cores."""
 
     def __enter__(self) -> None:
         self._before = {name: os.environ.get(name) for name in THREAD_LIMITS}
@@ -50,9 +50,9 @@ def _begin(start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
 
 
 def end_with_parent() -> None:
-    """Ends this process when its parent is gone, however that ended.
+    """Ends this process when its parent exits or is killed.
 
-    A pool's workers would wait for their next task forever: each holds the other end of the queue open.
+    Workers of a pool would otherwise wait for their next task forever, as each holds the other end of the queue open.
     """
     parent = multiprocessing.parent_process()
     if parent is None:

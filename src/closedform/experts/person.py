@@ -1,4 +1,4 @@
-"""Person: moves one hand of a scene much as somebody at the controls would."""
+"""Person: moves one hand of a scene much like a human teleoperator."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ PATIENCE = 25  # steps that a person waits for the hand to arrive
 
 
 class Command(NamedTuple):
-    """Where a hand should be: position (3,), axes (3, 3), and whether its gripper opens (-1) or closes (1)."""
+    """A target for a hand: position (3,), axes (3, 3), and whether its gripper opens (-1) or closes (1)."""
 
     position: np.ndarray
     axes: np.ndarray
     closing: float
 
     def action(self) -> np.ndarray:
-        """As an environment takes it, (7,)."""
+        """The command as an action (7,)."""
         return np.concatenate([self.position, axis_angle_of(self.axes), [self.closing]])
 
 
 class Person:
-    """One hand's pace, tremor and habits, which last for an episode.
+    """A simulated operator of one hand, whose pace, tremor and habits last for an episode.
 
     Its methods yield a command for each step, so that a script for one hand is a generator (`yield from
-    person.move(...)`), and two hands' scripts can run beside each other.
+    person.move(...)`), and the scripts of two hands can run in parallel.
 
     Args:
-        environment: the scene, in which an episode has begun.
-        rng: what makes one person differ from another.
-        hand: which arm.
+        environment: the environment, after a reset.
+        rng: draws the person's traits and motions.
+        hand: the index of the arm.
     """
 
     def __init__(self, environment: Robomimic, rng: np.random.Generator, hand: int = 0):
@@ -54,7 +54,7 @@ class Person:
 
     @property
     def here(self) -> np.ndarray:
-        """Where the hand is, (3,)."""
+        """The position of the hand, (3,)."""
         return self.environment.arms[self.hand].pose[0]
 
     def move(
@@ -67,15 +67,15 @@ class Person:
         within: float = 0.01,
         patience: int = PATIENCE,
     ) -> Iterator[Command]:
-        """Moves to a pose, starting and stopping softly, then waits until the hand is there or patience ends.
+        """Moves to a pose with a smooth start and stop, then waits until the hand arrives or `patience` runs out.
 
         Args:
             position: (3,)
-            axes: (3, 3); None keeps them.
-            speed: times the person's own pace.
-            care: from 0 to 1, how much of the tremor is held back.
-            within: meters from the position that count as there.
-            patience: steps to wait for it.
+            axes: (3, 3); None keeps the current ones.
+            speed: a multiple of the person's own pace.
+            care: from 0 to 1, how much of the tremor is suppressed.
+            within: the distance in meters that counts as arrived.
+            patience: the number of steps to wait.
         """
         start, start_axes = self.position, self.axes
         goal, goal_axes = np.asarray(position, np.float64), self.axes if axes is None else axes
@@ -97,7 +97,7 @@ class Person:
     def wander(
         self, position: Point, axes: np.ndarray | None = None, *, spread: float = 0.03, **how: Any
     ) -> Iterator[Command]:
-        """Moves to a pose, now and then by way of a point beside the path, or with a stop on the way."""
+        """Moves to a pose, sometimes with a detour or a pause on the way."""
         position = np.asarray(position, np.float64)
         if self.rng.random() < 0.4:
             halfway = self.position + self.rng.uniform(0.3, 0.7) * (position - self.position)
@@ -126,7 +126,7 @@ class Person:
             yield self._command(care)
 
     def wait_until(self, holds: Callable[[], bool], *, at_most: int = 300) -> Iterator[Command]:
-        """Stays until something is so."""
+        """Stays until a condition holds."""
         for _ in range(at_most):
             if holds():
                 break
@@ -149,7 +149,7 @@ class Person:
 
 
 def above(position: np.ndarray, height: float) -> np.ndarray:
-    """The point that far above a position (3,)."""
+    """The point at a given height above a position (3,)."""
     return np.asarray(position) + np.array([0.0, 0.0, height])
 
 
@@ -162,17 +162,17 @@ def pointing_down(closing_along: np.ndarray) -> np.ndarray:
 
 
 def turned(axes: np.ndarray, angle: float) -> np.ndarray:
-    """Axes (3, 3) turned about the vertical."""
+    """Axes (3, 3) rotated about the vertical."""
     return matrix_of_axis_angle(np.array([0.0, 0.0, angle])) @ axes
 
 
 def nearest_turn(axes: np.ndarray, choices: list[np.ndarray]) -> np.ndarray:
-    """Of some axes (3, 3), those that need the least turning."""
+    """The axes (3, 3) among several that need the smallest rotation."""
     return max(choices, key=lambda choice: np.trace(choice.T @ axes))
 
 
 def object_pose(environment: Robomimic, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The position (3,) and axes (3, 3) of an object, by its name in robosuite."""
+    """The position (3,) and axes (3, 3) of an object, by robosuite's name."""
     observed = environment.observed()
     axes = rotation_matrix(columns_of_quaternion(np.asarray(observed[f"{name}_quat"], np.float64)))
     return np.array(observed[f"{name}_pos"], np.float64), axes

@@ -1,4 +1,4 @@
-"""Recording: an expert's episode in a scene, kept if the task was done."""
+"""Recording: an expert's episode, kept if the task was accomplished."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Recorded(NamedTuple):
     Attributes:
         seed: of its start state and of the expert.
         observations: by key, (T, ...) each.
-        actions: (T, 7 an arm), absolute.
-        successes: (T,), whether the task was done after each action.
+        actions: (T, 7 per arm), absolute.
+        successes: (T,), whether the task was accomplished after each action.
         states: (T, ...), of the simulator.
         model: the simulator's model (MJCF).
     """
@@ -45,7 +45,7 @@ class Recorded(NamedTuple):
 
 
 def record(environment: Robomimic, seed: int) -> Recorded | None:
-    """Lets the expert of a task act from the start state of a seed; None if it fails."""
+    """Runs the expert of a task from the start state of a seed; None if it fails."""
     environment.reset(seed)
     observations, actions, successes, states, after = [], [], [], [], None
     for command in EXPERTS[environment.task.name](environment, np.random.default_rng(seed)):

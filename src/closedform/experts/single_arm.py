@@ -1,4 +1,4 @@
-"""Experts for Lift, Can and Square: pick something up and, for two of them, put it where it belongs."""
+"""Experts for Lift, Can and Square: pick up an object and, in two of the tasks, place it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lift(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
 
 
 def can(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
-    """Grasps the can from above, carries it over to its bin and drops it there."""
+    """Grasps the can from above, carries it to its bin and drops it there."""
     person = Person(environment, rng)
     at = object_pose(environment, "Can")[0] + (*rng.uniform(-0.006, 0.006, 2), rng.uniform(-0.005, 0.02))
     grasp = turned(pointing_down(np.array([0.0, 1.0])), rng.normal(0, 0.15))

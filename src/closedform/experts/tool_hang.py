@@ -1,4 +1,4 @@
-"""Expert for ToolHang: plants the hook frame in its stand and hangs the tool on the hook."""
+"""Expert for ToolHang: inserts the hook frame into its stand and hangs the tool on the hook."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Pose = tuple[np.ndarray, np.ndarray]
 
 
 def tool_hang(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
-    """Grasps the frame, stands it up and lowers it into the mount; then drops the tool's hole over the hook."""
+    """Grasps the frame, sets it upright and lowers it into the mount; then puts the tool's hole over the hook."""
     person = Person(environment, rng)
     yield from person.hold(int(rng.integers(4, 9)))  # frame and tool are falling onto the table
     yield from _plant_frame(person)
@@ -35,7 +35,7 @@ def tool_hang(environment: Robomimic, rng: np.random.Generator) -> Iterator[Comm
 
 
 def _plant_frame(person: Person) -> Iterator[Command]:
-    """Grasps the frame at its grip, stands it up over the mount, lowers it and lets go."""
+    """Grasps the frame at its grip, sets it upright over the mount, lowers it and lets go."""
     rng, environment = person.rng, person.environment
     corner, frame = object_pose(environment, "frame")
     grasp = frame @ _leaning(LEAN + rng.normal(0, 0.04))
@@ -93,18 +93,18 @@ def _hang_tool(person: Person) -> Iterator[Command]:
 
 
 def _leaning(angle: float) -> np.ndarray:
-    """The axes, as the frame sees them, of a hand that grasps its rod and leans by an angle toward the tip."""
+    """The axes, in the frame's coordinates, of a hand that grasps the rod and leans by an angle toward the tip."""
     sin, cos = np.sin(angle), np.cos(angle)
     return np.array([[1.0, 0.0, 0.0], [0.0, -sin, cos], [0.0, -cos, -sin]])
 
 
 def _hung(environment: Robomimic, tilt: float, place: tuple[float, float]) -> Pose:
-    """Where the tool should be for its hole to be around the hook.
+    """The pose of the tool with its hole around the hook.
 
     Args:
         environment: the scene.
-        tilt: of the handle below the horizontal, radians.
-        place: of the hole's middle, meters inwards from the end of the hook's arm and above it.
+        tilt: of the handle below the horizontal, in radians.
+        place: of the center of the hole, in meters inward from the end of the hook's arm and above it.
     """
     corner, frame = object_pose(environment, "frame")
     axes = frame @ HALF_TURN @ matrix_of_axis_angle(np.array([0.0, tilt, 0.0]))
@@ -125,13 +125,13 @@ def _settle(person: Person) -> Iterator[Command]:
 
 
 def _carried(person: Person, name: str, goal: Pose, allowance: float = 0.0) -> Pose:
-    """Where the hand should be for the object that it holds to be at a goal.
+    """The target of the hand that brings its grasped object to a goal.
 
     Args:
-        person: whose hand.
+        person: the operator of the hand.
         name: of the object.
-        goal: of the object.
-        allowance: the share of the distance by which the hand now hangs below its aim to add to the next aim.
+        goal: the goal pose of the object.
+        allowance: the fraction of the hand's current sag below its target to add to the next target.
     """
     hand, hand_axes = person.environment.arms[person.hand].pose
     position, axes = object_pose(person.environment, name)

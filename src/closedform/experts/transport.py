@@ -1,4 +1,4 @@
-"""Expert for Transport: two hands uncover a hammer, clear a bin for it, and hand it over."""
+"""Expert for Transport: two hands uncover a hammer, clear a bin for it, and hand the hammer over."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIVING, TAKING = 0, 1
 
 
 def transport(environment: Robomimic, rng: np.random.Generator) -> Iterator[tuple[Command, Command]]:
-    """One hand opens the bin and brings the hammer; the other throws the trash away and puts the hammer in its bin."""
+    """One hand opens the bin and brings the hammer; the other clears the trash and puts the hammer in its bin."""
     return zip(_give(Person(environment, rng, GIVING)), _take(Person(environment, rng, TAKING)), strict=False)
 
 
@@ -39,7 +39,7 @@ def _give(person: Person) -> Iterator[Command]:
 
 
 def _take(person: Person) -> Iterator[Command]:
-    """Throws the trash away, takes the hammer from the other hand, and puts it in the target bin."""
+    """Clears the trash, takes the hammer from the other hand, and puts it in the target bin."""
     yield from _clear(person)
     yield from _receive(person)
     yield from person.wait_until(lambda: _has_given(person.environment), at_most=LONG)
@@ -81,7 +81,7 @@ def _fetch(person: Person) -> Iterator[Command]:
 
 
 def _hold_out(person: Person) -> Iterator[Command]:
-    """Brings the hammer to where it is handed over, pointing at the other hand."""
+    """Brings the hammer to the handover point, pointing at the other hand."""
     at = HANDOVER + person.rng.normal(0, 0.006, 3)
     held = _leaning(pointing_down(np.array([-1.0, 0.0])), GIVES)
     for move in (person.wander, person.move):  # looks again and corrects
@@ -108,7 +108,7 @@ def _clear(person: Person) -> Iterator[Command]:
 
 
 def _receive(person: Person) -> Iterator[Command]:
-    """Waits for the hammer above its place, and grasps the half of its handle on this hand's side."""
+    """Waits above the handover point, and grasps the half of the hammer's handle on this hand's side."""
     rng, environment = person.rng, person.environment
     grasp = _leaning(pointing_down(np.array([1.0, 0.0])), TAKES)
     apart, back = rng.uniform(0.055, 0.07), rng.uniform(0.09, 0.11)
@@ -123,7 +123,7 @@ def _receive(person: Person) -> Iterator[Command]:
 
 
 def _deposit(person: Person) -> Iterator[Command]:
-    """Carries the hammer over the target bin and lets go of it there."""
+    """Moves the hammer over the target bin and lets go of it there."""
     rng, environment = person.rng, person.environment
     side = object_pose(environment, "payload")[1][1, 2]
     goal = environment.observed()["target_bin_pos"] + np.append(rng.normal(0, 0.006, 2), 0.0)
@@ -143,13 +143,13 @@ def _let_go(person: Person) -> Iterator[Command]:
 
 
 def _carrying(person: Person, at: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Where the hand must be, with axes (3, 3), for the hammer it holds to be at a position."""
+    """The position of the hand, with axes (3, 3), that brings the grasped hammer to a position."""
     position, now = person.environment.arms[person.hand].pose
     return at - axes @ now.T @ (object_pose(person.environment, "payload")[0] - position)
 
 
 def _is_held_out(environment: Robomimic) -> bool:
-    """Whether the hammer is where it is handed over, and points at the taking arm."""
+    """Whether the hammer is at the handover point and points at the taking arm."""
     hammer, axes = object_pose(environment, "payload")
     return bool(np.linalg.norm(hammer - HANDOVER) < 0.03 and abs(axes[1, 2]) > 0.7)
 
@@ -161,13 +161,13 @@ def _has_taken(environment: Robomimic) -> bool:
 
 
 def _has_given(environment: Robomimic) -> bool:
-    """Whether the giving hand has let go of the hammer and is off it."""
+    """Whether the giving hand has let go of the hammer and moved away."""
     away = environment.arms[GIVING].pose[0][2] - object_pose(environment, "payload")[0][2] > 0.05
     return bool(away and _opening(environment, GIVING) > 0.06)
 
 
 def _opening(environment: Robomimic, hand: int) -> float:
-    """Meters between the fingers of a hand."""
+    """The distance between the fingers of a hand, in meters."""
     fingers = environment.observed()[f"robot{hand}_gripper_qpos"]
     return float(fingers[0] - fingers[1])
 
@@ -178,5 +178,5 @@ def _ahead(axes: np.ndarray) -> np.ndarray:
 
 
 def _leaning(axes: np.ndarray, angle: float) -> np.ndarray:
-    """The axes (3, 3) of a hand that points down, leant back toward its own base by an angle."""
+    """The axes (3, 3) of a hand that points down, tilted back toward its own base by an angle."""
     return axes @ matrix_of_axis_angle(np.array([-angle, 0.0, 0.0]))

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+__all__ = ["announced", "enabled", "has_clock"]
+
 PATIENCE = 2.0  # seconds of silence while code is compiled
 
 
@@ -31,7 +33,9 @@ def announced(kernel: Any) -> Iterator[None]:
 
     def announce() -> None:
         if not kernel.stats.cache_hits:  # else it is only being read
-            message = "compiling the planner for this processor; it is kept on disk, so this happens once"
+            message = (
+                "compiling the planner for this processor; the result is cached on disk, so this happens only once"
+            )
             logging.getLogger("closedform").warning(message)
 
     timer = threading.Timer(PATIENCE, announce)

@@ -45,7 +45,7 @@ class KernelCache(FunctionCache):
         try:
             super().save_overload(sig, data)
         except Exception as error:
-            _say_once(f"the planner is compiled again in each process, since it could not be kept: {error}")
+            _say_once(f"the planner is compiled again in each process, since it could not be cached: {error}")
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return (*super()._index_key(sig, codegen), bool(getattr(config, "BOUNDSCHECK", None)), _digest_of_sources())

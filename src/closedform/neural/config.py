@@ -23,22 +23,22 @@ MOST_RESOLUTIONS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class DiffusionConfig:
-    """What all neural diffusion policies have."""
+    """Parameters that all neural diffusion policies share."""
 
     n_obs_steps: int = 2
     """N_o, observations in a window."""
     n_action_steps: int = 8
     """N_a, actions in a chunk."""
     n_execute: int = 8
-    """H, actions of a chunk that are executed before the next plan."""
+    """H, actions of a chunk that are executed before the next plan (receding horizon)."""
     n_diffusion_steps: int = 100
-    """S, noise levels."""
+    """S, the number of noise levels."""
     schedule: Literal["cosine", "linear"] = "cosine"
-    """How the noise grows."""
+    """The noise schedule."""
     sampler: Literal["ddpm", "ddim"] = "ddpm"
-    """How chunks are sampled."""
+    """The sampler."""
     n_sampling_steps: int = 100
-    """Steps from noise to a chunk; ddim may take fewer than there are levels."""
+    """Sampling steps; ddim may take fewer steps than there are noise levels."""
 
     def __post_init__(self):
         for field in fields(self):
@@ -57,7 +57,7 @@ class DiffusionConfig:
 
     @property
     def n_future(self) -> int:
-        """Actions of a chunk that are not past when it is planned."""
+        """Actions of a chunk that are not yet past when it is planned."""
         return self.n_action_steps - getattr(self, "n_past", 0)
 
     def make_process(self) -> DDPM:
@@ -67,18 +67,18 @@ class DiffusionConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class NeuralConfig(DiffusionConfig):
-    """The paper's appendix "Neural Diffusion Policy Training", and its table of editing parameters."""
+    """The paper's network: its appendix "Neural Diffusion Policy Training" and table of editing parameters."""
 
     width: int = 320
     """Width of the transformer."""
     n_blocks: int = 2
-    """Transformer blocks, one after the other."""
+    """Number of transformer blocks."""
     n_heads: int = 10
     """Attention heads."""
     observation_hidden: int = 256
-    """Hidden units of the network that embeds observations."""
+    """Hidden units of the observation encoder."""
     observation_embedding: int = 128
-    """Numbers in that embedding."""
+    """Width of the observation embedding."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -90,24 +90,24 @@ class NeuralConfig(DiffusionConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class UNetConfig(DiffusionConfig):
-    """LeRobot's diffusion policy; widths and depths have its names."""
+    """Parameters of LeRobot's diffusion policy, under LeRobot's names."""
 
     n_past: int = 1
-    """Actions at the beginning of a chunk that are past: its chunks begin at the first observation of a window."""
+    """Past actions at the start of a chunk: chunks start at the first observation of a window."""
     prediction: Literal["epsilon", "denoised"] = "epsilon"
     """What the network predicts: the noise, or the clean chunk."""
     bound: float | None = 1.0
-    """Clean chunks are clipped to [-bound, bound] at every step; None leaves them."""
+    """Clean chunks are clipped to [-bound, bound] at every step; None to not clip."""
     down_dims: tuple[int, ...] = (512, 1024, 2048)
     """Channels at each resolution; each but the last halves the number of time steps."""
     kernel_size: int = 5
-    """Of the convolutions."""
+    """Kernel size of the convolutions."""
     n_groups: int = 8
-    """Of the group normalizations."""
+    """Number of groups of the group normalizations."""
     diffusion_step_embed_dim: int = 128
-    """Numbers in the embedding of the noise level."""
+    """Width of the embedding of the noise level."""
     use_film_scale_modulation: bool = True
-    """Whether observations scale the channels, besides shifting them."""
+    """Whether observations scale the channels in addition to shifting them."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -141,22 +141,22 @@ class TrainingConfig:
     """How a network is trained."""
 
     n_steps: int = 100_000
-    """Gradient steps. The paper takes 10^6; on Push-T the policy is best long before."""
+    """Gradient steps. The paper takes 10^6; on Push-T the policy is best long before that."""
     batch_size: int = 256
-    """Windows in a step."""
+    """Windows per step."""
     learning_rate: float = 3e-4
-    """At its highest; it rises over the first steps and then falls to 0 as a cosine."""
+    """Peak learning rate, after a linear warm-up and before a cosine decay to 0."""
     warm_up: int = 1000
-    """Steps over which the learning rate rises."""
+    """Warm-up steps."""
     weight_decay: float = 1e-3
     """Of AdamW."""
     observation_noise: float = 0.02
-    """Standard deviation of noise on normalized observations, anew in every step; without it a policy that has seen
-    its few demonstrations often enough knows them by heart."""
+    """Standard deviation of the noise added to normalized observations, drawn anew at every step; without it the
+    network overfits a small set of demonstrations."""
     ema_decay: float = 0.9999
-    """Of the moving average of the weights, which is what the policy uses."""
+    """Decay of the exponential moving average of the weights, which the policy uses."""
     seed: int = 0
-    """Of the first weights and of all batches and noise."""
+    """Seed of the initial weights, the batches and the noise."""
 
     def __post_init__(self):
         for name, high in (("n_steps", 10**9), ("batch_size", 10**6)):
@@ -177,5 +177,5 @@ class TrainingConfig:
 
 
 def _digits(value: int) -> str:
-    """A whole number for a message; Python does not write one of thousands of digits."""
+    """A whole number for a message; Python does not print numbers of thousands of digits."""
     return str(value) if value.bit_length() < 100 else f"a number of {value.bit_length()} bits"

@@ -1,4 +1,4 @@
-"""What a network is trained on: windows of demonstrations as tensors, and the normalization that goes with them."""
+"""Training data: windows of demonstrations as tensors, and their normalization."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from closedform.retrieval.window_spec import WindowSpec
 
 @dataclass(frozen=True)
 class Normalization:
-    """How observations and actions become what a network sees.
+    """How observations and actions are normalized for a network.
 
-    Observations are encoded (angles and rotations as unit vectors), a window's one after the other, and become
-    (lifted - feature_offset) * feature_scale; actions are encoded and become (encoded - action_offset) * action_scale.
+    The observations of a window are encoded (angles and rotations as unit vectors), concatenated, and become
+    (encoded - feature_offset) * feature_scale; actions are encoded and become (encoded - action_offset) * action_scale.
 
     Attributes:
         feature_offset, feature_scale: (D_z,)
@@ -47,7 +47,7 @@ class TrainingData:
         observation_layout, action_layout: of the demonstrations.
         features: (n, D_z), float32.
         chunks: (n, N_a, D), float32, in about [-1, 1].
-        normalization: how they were made.
+        normalization: how they were normalized.
     """
 
     observation_layout: Layout
@@ -62,8 +62,8 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
 
     Args:
         demos: the demonstrations.
-        config: how long windows are.
-        keep: (n_steps,), whether the window that begins at each step is to be used; by default all are.
+        config: the lengths of windows.
+        keep: (n_steps,), whether to use the window that starts at each step; all by default.
     """
     layouts = demos.observation_layout, demos.action_layout
     spec = ModelSpec(
@@ -74,7 +74,7 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
     model = InMemory.build(spec, demos.episodes, np.arange(len(demos)))
     rows = np.arange(len(model)) if keep is None else np.flatnonzero(keep)
     if len(rows) < 2:
-        raise DataError(f"expected two windows or more to train on, found {len(rows)}")
+        raise DataError(f"expected at least two windows to train on, found {len(rows)}")
     features = model.features_at(rows)
     chunks = model.normalized_chunks(rows, model.transfer.world).reshape(len(rows), config.n_action_steps, -1)
     return TrainingData(

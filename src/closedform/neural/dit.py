@@ -15,12 +15,12 @@ class DiT(nn.Module):
     """Predicts the noise in a chunk, given its noise level and the observations.
 
     Each action is a token. Noise level and observations together condition every block through adaLN-zero: they scale
-    and shift what is normalized, and gate what is added, with gates that are zero before training.
+    and shift the normalized activations and gate the residual branches, with gates that are zero before training.
 
     Args:
         config: widths and depths.
-        n_features: numbers in an observation window, as features.
-        n_numbers: numbers in an action.
+        n_features: features per observation window.
+        n_numbers: numbers per action.
     """
 
     def __init__(self, config: NeuralConfig, n_features: int, n_numbers: int):
@@ -47,7 +47,7 @@ class DiT(nn.Module):
 
     @staticmethod
     def count(config: NeuralConfig, n_features: int, n_numbers: int) -> int:
-        """How many weights such a network has; nothing is allocated, so that no file can ask for too many."""
+        """The number of weights of such a network, computed without allocating it, to check files before loading."""
         width, hidden, embedding = config.width, config.observation_hidden, config.observation_embedding
         layers = [(n_features, hidden), (hidden, embedding), (embedding, width), (width, width), (n_numbers, width)]
         layers += config.n_blocks * [(width, m * width) for m in (3, 1, 4, 6)] + config.n_blocks * [(4 * width, width)]
@@ -65,7 +65,7 @@ class DiT(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention between the actions, then a network on each, both conditioned by adaLN-zero."""
+    """Self-attention over the actions, then an MLP on each, both conditioned by adaLN-zero."""
 
     def __init__(self, width: int, n_heads: int):
         super().__init__()
@@ -94,7 +94,7 @@ class Block(nn.Module):
 
 
 def waves(positions: Tensor, width: int) -> Tensor:
-    """Sines and cosines of positions (n,) at wavelengths from 2 pi to 10,000 times that. -> (n, width)."""
+    """Sinusoidal embedding of positions (n,) with wavelengths from 2 pi to 10,000 times that. -> (n, width)."""
     rates = torch.exp(
         -math.log(10_000) * torch.arange(width // 2, device=positions.device, dtype=torch.float32) / (width // 2)
     )

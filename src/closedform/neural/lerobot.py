@@ -26,13 +26,13 @@ CORRELATION = 0.99  # assumed between consecutive observations, of which a check
 
 
 def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
-    """Reads a checkpoint, given what its config.json says.
+    """Reads a checkpoint, given the content of its config.json.
 
-    Observations are `observation.state` followed by `observation.environment_state`, if there is one; nothing is known
-    about their numbers. The policy can do all that others can: act, be edited, be saved.
+    Observations are `observation.state` followed by `observation.environment_state`, if there is one, with a plain
+    layout. The policy can act, be edited and be saved like any other.
 
-    A checkpoint keeps the ranges or moments of single numbers only, of which a mean and a covariance are made; to
-    augment the policy, give the demonstrations that it was trained on as well (`AugmentedPolicy(familiar=...)`).
+    A checkpoint only has per-number ranges or moments, from which an approximate mean and covariance are derived;
+    to augment the policy, pass its training demonstrations as well (`AugmentedPolicy(familiar=...)`).
     """
     folder = snapshot.folder
     try:
@@ -41,7 +41,7 @@ def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
     except (AttributeError, KeyError, TypeError) as error:
         raise LoadError(f"{folder / 'config.json'}: expected LeRobot's diffusion policy, found {error!r}") from error
     if images or not known:
-        found = f"one that sees {', '.join(images)}" if images else f"none of {STATE}, or no normalization_mapping"
+        found = f"one that observes {', '.join(images)}" if images else f"none of {STATE}, or no normalization_mapping"
         raise LoadError(f"{folder}: expected a policy on state observations, found {found}")
     _check(folder, content, "beta_schedule", ("squaredcos_cap_v2",))
     _check(folder, content, "prediction_type", ("epsilon", "sample"))
@@ -72,20 +72,22 @@ def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
     weights = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
     n_found = sum(value.numel() for value in weights.values())
     if n_expected > 4 * n_found:  # and the network would be far larger than the file
-        raise LoadError(f"{folder}: expected the weights that config.json says, found {n_found} of {n_expected}")
+        raise LoadError(f"{folder}: expected the {n_expected} weights that config.json implies, found {n_found}")
     try:
         model = make_network(config, n_features, widths[ACTION])
         model.load_state_dict(weights)
     except (RuntimeError, ValueError) as error:
         said = str(error).splitlines()
-        raise LoadError(f"{folder}: expected the weights that config.json says, found: {said[-1].strip()}") from error
+        raise LoadError(
+            f"{folder}: expected the weights that config.json implies, found: {said[-1].strip()}"
+        ) from error
     seen = [_scaling(folder, content, tensors, name, widths[name]) for name in names]
     offset, scale, mean, deviation = (np.concatenate(parts) for parts in zip(*seen, strict=True))
     action_offset, action_scale, *_ = _scaling(folder, content, tensors, ACTION, widths[ACTION])
     steps = config.n_obs_steps
     numbers = offset, scale, mean, deviation, action_offset, action_scale
     if not all(np.isfinite(part).all() for part in (*numbers, *(p.numpy() for p in model.state_dict().values()))):
-        raise LoadError(f"{folder}: expected finite weights and statistics, found others")
+        raise LoadError(f"{folder}: expected finite weights and statistics, found non-finite ones")
     variance = np.diag((deviation * scale) ** 2)
     return NeuralPolicy(
         config,
@@ -111,7 +113,7 @@ def _check(folder: Path, content: dict[str, Any], name: str, allowed: tuple[str,
 
 
 def _width(feature: dict[str, Any]) -> int:
-    """How many numbers an input or output has."""
+    """The width of an input or output."""
     width = feature["shape"][0]
     if type(width) is not int or not 1 <= width <= MAX_FEATURES:
         raise ValueError(f"a shape of {str(width)[:30]} instead of 1 to {MAX_FEATURES} numbers")
@@ -119,7 +121,7 @@ def _width(feature: dict[str, Any]) -> int:
 
 
 def _tensors(snapshot: Snapshot) -> dict[str, torch.Tensor]:
-    """The weights, and the statistics that older versions keep among them and newer ones in files of their own."""
+    """The weights and the statistics, which newer versions of LeRobot store in separate files."""
     names = [name for name in snapshot.files if name.endswith("normalizer_processor.safetensors")]
     if "model.safetensors" not in snapshot.files:
         raise LoadError(f"{snapshot.folder}: expected model.safetensors beside config.json, found none")
@@ -129,7 +131,7 @@ def _tensors(snapshot: Snapshot) -> dict[str, torch.Tensor]:
         try:
             found |= load_file(name_of(file, path))
         except (OSError, SafetensorError, ValueError, KeyError, RuntimeError) as error:
-            raise LoadError(f"{path}: expected a whole safetensors file, found {error}") from error
+            raise LoadError(f"{path}: expected a complete safetensors file, found {error}") from error
     return found
 
 
@@ -148,7 +150,7 @@ def _scaling(
         for buffer in buffers:
             found = tensors.get(buffer + which)
             if found is not None and found.numel() != width:
-                raise LoadError(f"{folder}: expected {width} numbers as {which} of {name}, found {found.numel()}")
+                raise LoadError(f"{folder}: expected {width} numbers for {which} of {name}, found {found.numel()}")
             if found is not None:
                 return found.double().numpy().reshape(width)
         return None

@@ -1,4 +1,4 @@
-"""NeuralPolicy: a trained diffusion transformer behind the same interface as all policies."""
+"""NeuralPolicy: a trained diffusion network behind the same interface as all policies."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ ARRAYS = ("feature_offset", "feature_scale", "action_offset", "action_scale", "m
 class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
     """A diffusion policy whose denoiser is a network that was trained on demonstrations.
 
-    Its plans name no demonstrations; their distance is that of the observation to the mean of what the network was
-    trained on, in standard deviations (Mahalanobis).
+    Its plans name no demonstrations; their distance is the Mahalanobis distance of the observation to the training
+    observations.
 
     Args:
         config: the network's parameters.
         weights: all of the network's weights as one vector.
         observation_layout, action_layout: of its demonstrations.
-        normalization: what it was trained with.
-        device: where the network runs.
+        normalization: the normalization used in training.
+        device: the device that the network runs on.
     """
 
     def __init__(
@@ -94,30 +94,30 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
     def of(
         cls, config: NeuralConfig | UNetConfig, weights: torch.Tensor, data: TrainingData, device: str = "cpu"
     ) -> Self:
-        """The policy of a network that was trained on some data."""
+        """The policy of a network trained on some data."""
         return cls(config, weights, data.observation_layout, data.action_layout, data.normalization, device)
 
     @property
     def observation_layout(self) -> Layout:
-        """What the numbers of an observation are."""
+        """The layout of observations."""
         return self._observation_layout
 
     @property
     def action_layout(self) -> Layout:
-        """What the numbers of an action are."""
+        """The layout of actions."""
         return self._action_layout
 
     @property
     def n_weights(self) -> int:
-        """How many numbers the network has."""
+        """The number of weights of the network."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def fingerprint(self) -> dict[str, Any]:
-        """How many weights it has, and their checksum."""
+        """The number of weights, and their checksum."""
         return {"weights": self.n_weights, "crc32": crc32([self._weights().cpu().numpy()])}
 
     def with_sampling(self, sampler: str, n_sampling_steps: int) -> NeuralPolicy:
-        """The same network, sampled differently."""
+        """The same network with other sampling parameters."""
         return self._with(replace(self.config, sampler=sampler, n_sampling_steps=n_sampling_steps), str(self.device))
 
     def to(self, device: str) -> NeuralPolicy:
@@ -129,7 +129,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         return NeuralPolicy(config, self._weights(), *layouts, self.normalization, device)
 
     def warm_up(self) -> None:
-        """Asks the network once."""
+        """Evaluates the network once."""
         denoiser = self.denoiser(np.zeros((1, len(self.normalization.mean))))
         denoiser(self.noise(Streams([np.random.default_rng(0)]), 1), self.config.n_diffusion_steps)
 
@@ -140,13 +140,13 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
 
     @property
     def n_together(self) -> int:
-        """Networks are as fast for several observations as for one, on a GPU for many."""
+        """How many plans to make per batch: several on a CPU, many on a GPU."""
         return 512 if self.device.type == "cuda" else 25
 
     def plan_together(
         self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
     ) -> list[Plan]:
-        """Plans for several agents at once."""
+        """Plans for several agents in one batch."""
         stacked, rng = np.stack(windows), Streams(rngs)
         actions = self.sample_with(self.denoiser(self.features_of(stacked)), 1, rng)
         return [self.neural_plan(actions[i, 0], window) for i, window in enumerate(stacked)]
@@ -169,7 +169,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         return self.sample_with(self.denoiser(self.features_of(windows)), n_samples, rng)
 
     def check_sampling(self, observations: Any, n_samples: int, seed: Seed) -> tuple[np.ndarray, Streams]:
-        """What `sample` was asked for, as windows and a stream for each."""
+        """Checks the arguments of `sample`; returns windows and a random stream for each."""
         observations = real_array(observations, "observations")
         if observations.ndim not in (2, 3) or not len(observations):
             raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
@@ -179,12 +179,12 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         return windows, Streams(generator(seed).spawn(len(windows)))
 
     def distance(self, window: np.ndarray) -> float:
-        """How far a window (N_o, D_o) is from the mean of what the network was trained on, in standard deviations."""
+        """The Mahalanobis distance of a window (N_o, D_o) to the training observations."""
         away = self._whitening @ (self.features_of(window[None])[0] - self.normalization.mean)
         return float(np.sqrt(away @ away))
 
     def features_of(self, windows: np.ndarray) -> np.ndarray:
-        """What the network sees of windows (B, N_o, D_o). -> (B, D_z)."""
+        """The network's normalized features of windows (B, N_o, D_o). -> (B, D_z)."""
         return (self._features.lift(windows) - self.normalization.feature_offset) * self.normalization.feature_scale
 
     def denoiser(self, features: np.ndarray) -> Predictor:
@@ -206,11 +206,11 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         return Predictor(self.config.make_process(), predict, kind, bound)
 
     def tensor(self, array: np.ndarray) -> torch.Tensor:
-        """An array as the network takes it: single precision, on its device."""
+        """An array as a float32 tensor on the network's device."""
         return torch.as_tensor(array, dtype=torch.float32, device=self.device)
 
     def noise(self, rng: Streams, n_samples: int) -> torch.Tensor:
-        """What sampling begins with, (B, n, N_a * D)."""
+        """The initial noise, (B, n, N_a * D)."""
         return self.tensor(
             rng.standard_normal((len(rng), n_samples, self.config.n_action_steps * self._encoding.width))
         )
@@ -221,7 +221,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         """Samples with a denoiser on this policy's normalized chunks (B, n, N_a * D).
 
         Returns:
-            (B, n, N_a, D_a), in the robot's units, without actions that are past.
+            (B, n, N_a, D_a), in robot units, without past actions.
         """
         config, norm, noise = self.config, self.normalization, self.noise(rng, n_samples)
         sampler, process = SAMPLERS[config.sampler], config.make_process()
@@ -231,7 +231,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         return self._encoding.decode(encoded[:, :, -config.n_future :] / norm.action_scale + norm.action_offset)
 
     def normalized(self, encoded: np.ndarray) -> np.ndarray:
-        """Encoded actions (..., D) as the network sees them."""
+        """Encoded actions (..., D), normalized for the network."""
         return (encoded - self.normalization.action_offset) * self.normalization.action_scale
 
     def _weights(self) -> torch.Tensor:
@@ -241,7 +241,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         """Writes config.json and policy.safetensors.
 
         Args:
-            folder: where to.
+            folder: the destination.
             half: whether to write the weights in half precision.
         """
         write_folder(self.check_folder(folder), lambda new: self.write(new, half=half), keep=FILES[2:])
@@ -263,15 +263,15 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
 
     @staticmethod
     def check_folder(folder: Any) -> Path:
-        """The path of a folder that a neural policy can be saved to, else says why not."""
+        """The path of a folder to save a neural policy to; one with other files in it is refused."""
         folder = as_path(folder)
         if not is_free(folder, lambda old: holds_only(old, _belongs, (FORMAT,))):
-            raise LoadError(f"{folder}: expected nothing, or a neural policy to replace, found other files")
+            raise LoadError(f"{folder}: expected an empty folder or a neural policy to replace, found other files")
         return folder
 
 
 def _belongs(name: str) -> bool:
-    """Whether a file is that of a neural policy or of its training, or what a kill left of them."""
+    """Whether a file belongs to a neural policy or its training, or was left by a killed process."""
     return name in FILES or name.startswith(UNFINISHED)
 
 
@@ -280,18 +280,18 @@ def _checksum(arrays: dict[str, np.ndarray]) -> str:
 
 
 def make_network(config: NeuralConfig | UNetConfig, n_features: int, n_numbers: int) -> torch.nn.Module:
-    """The network of a configuration, for features of some width and actions of some numbers."""
+    """The network of a configuration, for given numbers of features and action numbers."""
     return UNet(config, n_features, n_numbers) if isinstance(config, UNetConfig) else DiT(config, n_features, n_numbers)
 
 
 def count_weights(config: NeuralConfig | UNetConfig, n_features: int, n_numbers: int) -> int:
-    """How many weights the network of a configuration has, which is told without making it."""
+    """The number of weights of a configuration's network, computed without creating it."""
     kind: Any = UNet if isinstance(config, UNetConfig) else DiT
     return kind.count(config, n_features, n_numbers)
 
 
 def read_neural(snapshot: Snapshot, content: dict[str, Any], device: str = "cpu") -> NeuralPolicy:
-    """Reads a policy that `NeuralPolicy.save` wrote, given what its config.json says."""
+    """Reads a policy written by `NeuralPolicy.save`, given the content of its config.json."""
     folder, path = snapshot.folder, snapshot.folder / "policy.safetensors"
     arrays = snapshot.arrays(path.name)
     try:
@@ -301,7 +301,7 @@ def read_neural(snapshot: Snapshot, content: dict[str, Any], device: str = "cpu"
         n_numbers = GeometricFeatures(layouts[1]).encoding.width
         n_weights = count_weights(config, n_features, n_numbers)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise LoadError(f"{folder}: expected a whole neural policy, found {error!r}") from error
+        raise LoadError(f"{folder}: expected a complete neural policy, found {error!r}") from error
     shapes = {
         **dict.fromkeys(("feature_offset", "feature_scale", "mean"), (n_features,)),
         **dict.fromkeys(("action_offset", "action_scale"), (n_numbers,)),
@@ -311,11 +311,11 @@ def read_neural(snapshot: Snapshot, content: dict[str, Any], device: str = "cpu"
     for name, shape in shapes.items():
         found = arrays[name].shape if name in arrays else "none"
         if found != shape:
-            raise LoadError(f"{path}: expected {name} of shape {shape} as config.json says, found {found}")
+            raise LoadError(f"{path}: expected {name} of shape {shape} according to config.json, found {found}")
         if arrays[name].dtype.kind != "f" or not np.isfinite(arrays[name]).all():
-            raise LoadError(f"{path}: expected finite numbers, found others among {name}")
+            raise LoadError(f"{path}: expected finite numbers in {name}, found non-finite ones")
     if set(arrays) != set(shapes) or _checksum(arrays) != content.get("crc32"):
-        raise LoadError(f"{folder}: expected the numbers that were saved, found others; the files were damaged")
+        raise LoadError(f"{folder}: checksum mismatch: the files are damaged")
     check_seal(snapshot, content)
     copies = {name: np.array(array) for name, array in arrays.items()}
     try:

@@ -26,18 +26,18 @@ LOSS_MEMORY = 0.99  # how slowly the loss that is shown follows
 
 
 class Trainer:
-    """A network on its way.
+    """A network in training.
 
-    All weights are one vector, the network's own being views of it; so are the two moments of AdamW and the moving
-    average, and a checkpoint is five vectors. On a GPU a whole step (batch, noise, forward, backward, optimizer, moving
-    average) is compiled, captured once and replayed, since launching its kernels one by one takes ten times longer than
-    running them.
+    All weights are one vector, of which the network's parameters are views; so are the two moments of AdamW and the
+    moving average, and a checkpoint is five vectors. On a GPU a whole step (batch, noise, forward, backward, optimizer,
+    moving average) is compiled, captured once and replayed, since launching its kernels one by one takes ten times
+    longer than running them.
 
     Args:
-        data: what to train on.
+        data: the training data.
         network: the network's parameters.
-        training: how to train it.
-        device: `cpu`, `cuda` or another that torch knows.
+        training: the parameters of the training.
+        device: `cpu`, `cuda` or another torch device.
     """
 
     def __init__(self, data: TrainingData, network: NeuralConfig, training: TrainingConfig, device: str = "cpu"):
@@ -74,11 +74,11 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """Gradient steps done."""
+        """The number of gradient steps done."""
         return int(self._step.item())
 
     def run(self, n_steps: int) -> None:
-        """Makes gradient steps, at most to the end."""
+        """Takes gradient steps, at most up to the end of the training."""
         n_steps = min(n_steps, self.training.n_steps - self.step)
         if self.device.type != "cuda":
             for _ in range(n_steps):
@@ -106,7 +106,7 @@ class Trainer:
         return F.mse_loss(predicted, noise)
 
     def _advance(self) -> None:
-        """One gradient step, in tensor operations alone."""
+        """One gradient step, using only tensor operations."""
         training, size = self.training, self.training.batch_size
         rows = torch.randint(len(self._features), (size,), device=self.device, generator=self._random)
         level = torch.randint(
@@ -135,7 +135,7 @@ class Trainer:
             self.loss.lerp_(loss.detach(), 1 - followed)
 
     def _capture(self) -> None:
-        """Records one step as a graph; the steps that warm it up are undone."""
+        """Captures one step as a graph; the warm-up steps before it are undone."""
         before, precision = self.state(), torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high")  # products in TF32, sums in float32
         stream = torch.cuda.Stream()
@@ -153,7 +153,7 @@ class Trainer:
         self._graph = graph
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next step depends on, as copies on the CPU."""
+        """The full training state, as copies on the CPU."""
         moments = self._optimizer.state.get(self.weights, {})
         tensors = {
             "weights": self.weights.detach(),
@@ -167,7 +167,7 @@ class Trainer:
         return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Goes back to a state, in place, so that a captured graph stays valid."""
+        """Restores a state in place, so that a captured graph stays valid."""
         with torch.no_grad():
             self.weights.copy_(state["weights"])
             self.average.copy_(state["average"])
@@ -183,7 +183,7 @@ class Trainer:
         self._random.set_state(state["random"])
 
     def save(self, folder: Path) -> None:
-        """Writes a checkpoint; the last one is replaced only when the new one is whole."""
+        """Writes a checkpoint, replacing the previous one atomically."""
         folder, state = as_path(folder), self.state()
         metadata = {"subject": json.dumps(self._subject()), "crc32": _checksum(state)}
         with saving(folder):
@@ -192,7 +192,7 @@ class Trainer:
             save_file(state, new, metadata=metadata)
 
     def load(self, folder: Path) -> bool:
-        """Goes on from a checkpoint; says whether there was one."""
+        """Resumes from a checkpoint; returns whether there was one."""
         path = find_folder(folder) / "training.safetensors"
         if not path.exists():
             return False
@@ -205,8 +205,8 @@ class Trainer:
                     shapes = None
                 state = {name: file.get_tensor(name) for name in expected} if shapes else {}
         except (OSError, SafetensorError, ValueError, RuntimeError) as error:
-            raise LoadError(f"{path}: expected a whole checkpoint, found {error}") from error
-        subject = parse_json(metadata.get("subject", "{}"), path, "a whole checkpoint")
+            raise LoadError(f"{path}: expected a complete checkpoint, found {error}") from error
+        subject = parse_json(metadata.get("subject", "{}"), path, "a complete checkpoint")
         for name, value in self._subject().items():
             found = subject.get(name) if isinstance(subject, dict) else None
             if found != value:
@@ -215,17 +215,17 @@ class Trainer:
                     f"instead of {value}; choose another folder"
                 )
         if not state or any(tensor.dtype != expected[name].dtype for name, tensor in state.items()):
-            raise LoadError(f"{path}: expected a whole checkpoint, found other numbers than this training has")
+            raise LoadError(f"{path}: expected a checkpoint of this training, found arrays of other shapes")
         if metadata.get("crc32") not in (None, _checksum(state)):  # older ones have none
-            raise LoadError(f"{path}: expected what was saved, found a checksum mismatch; the file was damaged")
+            raise LoadError(f"{path}: checksum mismatch: the file is damaged")
         try:
             self.restore(state)
         except (KeyError, RuntimeError, TypeError) as error:
-            raise LoadError(f"{path}: expected a whole checkpoint, found {error!r}") from error
+            raise LoadError(f"{path}: expected a complete checkpoint, found {error!r}") from error
         return True
 
     def _subject(self) -> dict[str, Any]:
-        """What two trainings must share to be the same one."""
+        """What identifies a training: two with equal values are the same."""
         return {
             "network": asdict(self.network),
             "training": asdict(self.training),

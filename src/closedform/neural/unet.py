@@ -1,4 +1,4 @@
-"""UNet: the one-dimensional convolutional network of Diffusion Policy, as LeRobot has it (Chi et al., 2023)."""
+"""UNet: Diffusion Policy's one-dimensional convolutional network in LeRobot's version (Chi et al., 2023)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from closedform.neural.config import UNetConfig
 class UNet(nn.Module):
     """Predicts the noise in a chunk, or the clean chunk, given its noise level and the observations.
 
-    Its parameters have the names that they have in LeRobot's checkpoints.
+    Its parameters have the same names as in LeRobot's checkpoints.
 
     Args:
         config: widths and depths.
-        n_features: numbers in an observation window, as features.
-        n_numbers: numbers in an action.
+        n_features: features per observation window.
+        n_numbers: numbers per action.
     """
 
     def __init__(self, config: UNetConfig, n_features: int, n_numbers: int):
@@ -60,7 +60,7 @@ class UNet(nn.Module):
 
     @staticmethod
     def count(config: UNetConfig, n_features: int, n_numbers: int) -> int:
-        """How many weights such a network has; nothing is allocated, so that no file can ask for too many."""
+        """The number of weights of such a network, computed without allocating it, to check files before loading."""
         embedding, widths, size = config.diffusion_step_embed_dim, config.down_dims, config.kernel_size
         scales = 2 if config.use_film_scale_modulation else 1
 
@@ -96,7 +96,7 @@ def _parts(module: nn.Module) -> list[nn.Module]:
 
 
 class Residual(nn.Module):
-    """Two convolutions with the condition between them, and a way past them."""
+    """A residual block: two convolutions with the condition between them, and a skip connection."""
 
     def __init__(self, n_in: int, n_out: int, n_condition: int, config: UNetConfig):
         super().__init__()
@@ -118,7 +118,7 @@ class Residual(nn.Module):
 
 
 class Convolution(nn.Module):
-    """A convolution, normalized in groups of channels."""
+    """A convolution with group normalization."""
 
     def __init__(self, n_in: int, n_out: int, kernel_size: int, n_groups: int):
         super().__init__()
@@ -132,7 +132,7 @@ class Convolution(nn.Module):
 
 
 class Waves(nn.Module):
-    """Sines and cosines of noise levels, wavelengths from 2 pi to exactly 10,000 times that."""
+    """Sinusoidal embedding of noise levels, with wavelengths from 2 pi to exactly 10,000 times that."""
 
     def __init__(self, width: int):
         super().__init__()

@@ -1,1 +1,28 @@
 """Policies made of demonstrations, and the agents that run them."""
+
+from closedform.policies.agent import Agent
+from closedform.policies.batch_planner import BatchPlanner
+from closedform.policies.choice import make_policy
+from closedform.policies.closed_form import ClosedFormPolicy
+from closedform.policies.config import ClosedFormConfig, KernelConfig, PolicyConfig
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
+from closedform.policies.plan import Plan
+from closedform.policies.policy import Policy
+from closedform.policies.saving import load_policy
+
+__all__ = [
+    "Agent",
+    "BatchPlanner",
+    "ClosedFormConfig",
+    "ClosedFormPolicy",
+    "DemonstrationPolicy",
+    "KernelConfig",
+    "KernelRegressionPolicy",
+    "NearestNeighborPolicy",
+    "Plan",
+    "Policy",
+    "PolicyConfig",
+    "load_policy",
+    "make_policy",
+]

@@ -47,7 +47,7 @@ def make_policy(
     if choice in SHIPPED or (choice not in CHOICES and find_folder(choice).is_dir()):
         if demos is not None or settings:
             raise ConfigError(
-                f"{choice} is a saved policy, which has its demonstrations and parameters: expected neither, found "
+                f"{choice} is a saved policy with its own demonstrations and parameters: expected neither, found "
                 f"{'demonstrations' if demos is not None else settings[0]}"
             )
         return load_policy(choice)
@@ -59,11 +59,11 @@ def make_policy(
         preset = "default"
     else:
         raise ConfigError(
-            f"no policy {choice!r}: expected one of {', '.join([*CHOICES, *SHIPPED])}, a saved policy's folder or a "
+            f"unknown policy {choice!r}: expected {', '.join([*CHOICES, *SHIPPED])}, a saved policy's folder or a "
             "parameter file"
         )
     if demos is None:
-        raise ConfigError(f"the policy {choice!r} is made of demonstrations: expected some, found none")
+        raise ConfigError(f"the policy {choice!r} needs demonstrations, found none")
     changes = {**saved, **parse_settings(policy_class.config_class, settings)}
     return policy_class(demos, config=policy_class.config_class.preset(preset, **changes), progress=progress)
 
@@ -78,7 +78,7 @@ def parse_settings(config: type[PolicyConfig], settings: Sequence[str]) -> dict[
         if not equals:
             raise ConfigError(f"expected parameter=value, found {shown(setting)}")
         if name not in known:
-            raise ConfigError(f"no parameter {shown(name)}: expected one of {', '.join(known)}")
+            raise ConfigError(f"unknown parameter {shown(name)}: expected one of {', '.join(known)}")
         if name in values:
             raise ConfigError(f"the parameter {name!r} is set twice")
         values[name] = _parse(name, text, get_args(hints[name]) or (hints[name],))
@@ -115,11 +115,11 @@ def write_config(config: PolicyConfig, policy_class: type[DemonstrationPolicy[An
 
 def read_config(path: Path) -> tuple[type[DemonstrationPolicy[Any]], dict[str, Any]]:
     """Reads such a file."""
-    content = read_json(path, "a parameter file that 'closedform tune' wrote")
+    content = read_json(path, "a parameter file written by 'closedform tune'")
     kind = content.get("format") if isinstance(content, dict) else None
     if kind != FORMAT or content.get("format_version") != FORMAT_VERSION:
         found = f"a file of format {kind!r}" if kind and kind != FORMAT else "another file or version"
-        raise LoadError(f"{path}: expected a parameter file that 'closedform tune' wrote, found {found}")
+        raise LoadError(f"{path}: expected a parameter file written by 'closedform tune', found {found}")
     if content.get("policy") not in list(POLICIES) or not isinstance(content.get("parameters"), dict):
         raise LoadError(f"{path}: expected a parameter file with policy and parameters, found one without")
     return POLICIES[content["policy"]], {**PolicyConfig.BEFORE, **content["parameters"]}

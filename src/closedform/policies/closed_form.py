@@ -70,7 +70,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         if seconds > config.deadline:
             cautions.append(
                 f"deadline is {1e3 * config.deadline:g} ms, but search, metric, frames and the first diffusion step "
-                f"are never cut short and take about {1e3 * seconds:.2g} ms: plans will be late; lower n_neighbors, "
+                f"always run in full and take about {1e3 * seconds:.2g} ms: plans will be late; lower n_neighbors, "
                 "n_action_steps or n_obs_steps, or allow more time"
             )
         return cautions

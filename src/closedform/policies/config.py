@@ -34,33 +34,34 @@ class PolicyConfig:
     n_action_steps: int = 12
     """N_a, actions in a chunk."""
     n_execute: int = 4
-    """H, actions of a chunk that are executed before the next plan."""
+    """H, actions of a chunk that are executed before the next plan (receding horizon)."""
     padding: bool = True
-    """Whether windows may begin before an episode's start (its first observation is repeated) and end after its end."""
+    """Whether windows may extend past an episode, repeating its first observation before and its last action after."""
     features: str = "geometric"
-    """Feature map: identity (observations as they are), scaled (each entry to [-1, 1]), geometric (by the layout)."""
+    """Feature map: identity (raw observations), scaled (each number to [-1, 1]), or geometric (uses the layout)."""
     rotation_weight: float = 0.4
-    """Length of a rotation's unit vectors in geometric features, where positions fill about [-1, 1]."""
+    """Length of the unit vectors of rotations in geometric features, where positions fill about [-1, 1]."""
     metric: str = "local_mahalanobis"
     """Distance between observations: euclidean, global_mahalanobis or local_mahalanobis (the paper's)."""
     n_neighbors: int | None = None
-    """k_nn, the neighborhood of the local metric; None is 2000, or all windows where there are fewer."""
+    """k_nn, the number of neighbors of a plan and its local metric; None is 2000, or all windows if there are fewer."""
     regularization: float = 1e-3
     """lambda, added to the diagonal of the covariance of features."""
     shrinkage: float | None = None
-    """How far this covariance is drawn toward a sphere, 0 to 1; None is D_z / (D_z + episodes / 4), 0 the paper."""
+    """Shrinkage of that covariance toward a multiple of the identity, 0 (the paper) to 1; None is
+    D_z / (D_z + episodes / 4)."""
     relevance: bool = True
-    """Whether entries of observations that make predictions worse count less; needs geometric features."""
+    """Whether to down-weight observation entries that worsen leave-one-out predictions; needs geometric features."""
     frames: str = "auto"
-    """Frames that chunks are transferred in: world (the paper), auto, or names with commas between them."""
+    """Frames that chunks are transferred in: world (the paper), auto, or a comma-separated list of names."""
     loop_memory: float = 1.0
-    """How far a demonstration recedes once it was used, in units of the metric; 0 forgets at once (the paper)."""
+    """Distance penalty on recently used demonstrations, in units of the metric, to escape loops; 0 is the paper."""
     goal_weight: float = 0.3
-    """How much demonstrations are preferred that still make the motion needed to end where they end; 0 is the paper."""
+    """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
     index: str = "auto"
-    """Search: exact, faiss (approximate, extra `ann`), or auto for what is faster at the size that it is made with."""
+    """Nearest-neighbor search: exact, faiss (approximate, extra `ann`), or auto (the faster at the initial size)."""
     recall: float = 0.95
-    """Share of the neighbors that carry weight which an approximate search has to find."""
+    """Recall target of an approximate search: the fraction of the neighbors with weight that it must find."""
 
     PAPER: ClassVar[dict[str, Any]] = {
         "n_obs_steps": 2,
@@ -78,7 +79,7 @@ class PolicyConfig:
     }
 
     BEFORE: ClassVar[dict[str, Any]] = {"shrinkage": 0.0, "relevance": False}
-    """What parameters were that policies had not yet when they were saved."""
+    """Values of parameters that are missing in policies saved by older versions."""
 
     def __post_init__(self):
         _normalize_types(self)
@@ -103,7 +104,7 @@ class PolicyConfig:
     def preset(cls, name: str = "default", **parameters: Any) -> Self:
         """The parameters of a preset, `default` or `paper`, with some of them replaced."""
         if name not in ("default", "paper"):
-            raise ConfigError(f"no preset {name!r}: expected 'default' or 'paper'")
+            raise ConfigError(f"unknown preset {name!r}: expected 'default' or 'paper'")
         known = [field.name for field in fields(cls)]
         for parameter in parameters:
             if parameter not in known:
@@ -119,7 +120,7 @@ class KernelConfig(PolicyConfig):
     """Parameters of policies that weigh neighbors with the observation kernel."""
 
     bandwidth: float = 0.09
-    """h sqrt(D_z), as the paper's tables report it, h being in units of the metric: fit for any width."""
+    """h sqrt(D_z), as in the paper's tables, with h in units of the metric; comparable across feature widths D_z."""
 
     PAPER: ClassVar[dict[str, Any]] = {**PolicyConfig.PAPER, "bandwidth": 0.09}
 
@@ -133,20 +134,20 @@ class ClosedFormConfig(KernelConfig):
     """Parameters of the closed-form diffusion policy."""
 
     tau: float = 0.07
-    """Scale of the Monte Carlo smoothing, in normalized actions; 0 repeats demonstrations as they are."""
+    """Scale of the Monte Carlo smoothing, in normalized actions; 0 for no smoothing."""
     n_perturbations: int = 32
-    """M, perturbations that the score is averaged over."""
+    """M, the number of perturbations that the score is averaged over."""
     n_diffusion_steps: int = 100
-    """S, steps from noise to a chunk."""
+    """S, the number of diffusion steps."""
     process: str = "flow"
     """Noising process: flow, ddpm_cosine or ddpm_linear."""
     sampler: str = "euler"
-    """euler (the flow ODE), ddpm (ancestral) or ddim."""
+    """Sampler: euler (the flow ODE), ddpm (ancestral) or ddim."""
     pruning_error: float = 1e-4
-    """Error, in normalized actions, that the compiled kernel may make by dropping demonstrations; 0 drops none."""
+    """Error bound, in normalized actions, for pruning demonstrations in the compiled kernel; 0 disables pruning."""
     deadline: float | None = None
-    """Seconds that a plan may take: diffusion stops early, with the best chunk so far. None lets it finish. Search,
-    metric, frames and the first step are not cut short; a policy for which they alone take longer warns of it."""
+    """Seconds that a plan may take: diffusion then stops early and returns the best chunk so far; None for no limit.
+    Search, metric, frames and the first step always run in full; a warning says if they alone exceed the deadline."""
 
     PAPER: ClassVar[dict[str, Any]] = {
         **KernelConfig.PAPER,

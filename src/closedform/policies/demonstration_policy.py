@@ -114,7 +114,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         if feature_map is not None:
             return replace(config, features="custom")
         if config.features == "custom":
-            raise ConfigError("features='custom' goes with the argument feature_map, a function; found none")
+            raise ConfigError("features='custom' requires the argument feature_map, a function; found none")
         return config
 
     def _build(

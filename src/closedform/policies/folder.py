@@ -85,7 +85,7 @@ def read_content(snapshot: Snapshot) -> dict[str, Any]:
     if isinstance(content, dict) and content.get("type") == "diffusion" and "input_features" in content:
         return {**content, "format": LEROBOT}
     if not isinstance(content, dict) or content.get("format") not in [FORMAT, NEURAL, EDITED]:
-        raise LoadError(f"{path}: expected format {FORMAT!r}; this is not a policy that closedform saved")
+        raise LoadError(f"{path}: expected format {FORMAT!r}; this is not a policy saved by closedform")
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise LoadError(
@@ -121,7 +121,7 @@ def check_seal(snapshot: Snapshot, content: dict[str, Any]) -> None:
     """Refuses a configuration that is not the one that was saved; older ones have no checksum."""
     if SEAL in content and content[SEAL] != _checksum(content):
         raise LoadError(
-            f"{snapshot.folder / 'config.json'}: expected what was saved, found a checksum mismatch; if you changed it "
+            f"{snapshot.folder / 'config.json'}: checksum mismatch; if you changed it "
             f"on purpose, remove the line {SEAL!r} from it"
         )
 

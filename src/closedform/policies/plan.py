@@ -9,24 +9,25 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Plan:
-    """What a policy means to do, and why.
+    """The planned actions, and the demonstrations behind them.
 
     The chunk is the weighted average of the demonstrated chunks named by `episodes` and `steps`, each transferred in
     `frame`: its last diffusion step returns exactly that average.
 
     Attributes:
-        actions: (N_a, D_a), in the robot's units.
-        frame: the frame that the demonstrations were transferred in: `"world"`, a body, or `"body.position"`; of two
-            hands both, as in `"lid / trash"`.
-        episodes: (m,), ids of the demonstrations' episodes, those with most weight first.
-        steps: (m,), the step at which each demonstrated chunk begins.
-        weights: (m,), sums to one where no network has a share.
-        distance: how far the nearest demonstrated observation was, in units of the metric.
-        neural_share: how much of the chunk is a network's; the weights sum to the rest.
-        held: what is in the hand, and was transferred in its place, or `""`; of two hands as in `"nothing / hammer"`.
-        choice: (hands, 2), frame and body held of each hand, as the store numbers them.
-        n_steps: diffusion steps that were taken; 0 for policies without diffusion.
-        complete: whether that is all of them; not if a deadline came first.
+        actions: (N_a, D_a), in robot units.
+        frame: the frame that the demonstrations were transferred in: `"world"`, a body, or `"body.position"`; with two
+            hands, both, as in `"lid / trash"`.
+        episodes: (m,), ids of the demonstrations' episodes, by decreasing weight.
+        steps: (m,), the step at which each demonstrated chunk starts.
+        weights: (m,), which sum to `1 - neural_share`.
+        distance: to the nearest demonstrated observation, in units of the metric.
+        neural_share: the weight of a network in the chunk.
+        held: the grasped object that was transferred instead of the hand, or `""`; with two hands, as in
+            `"nothing / hammer"`.
+        choice: (hands, 2), the frame and the grasped body of each hand, as numbered by the store.
+        n_steps: diffusion steps taken; 0 for policies without diffusion.
+        complete: whether all diffusion steps were taken before the deadline.
     """
 
     actions: np.ndarray
@@ -43,5 +44,5 @@ class Plan:
 
     @property
     def n_effective(self) -> float:
-        """The effective number of demonstrated chunks: 1 if one carries all weight, m if m share it equally."""
+        """The effective number of demonstrated chunks: 1 if one has all the weight, m if m share it equally."""
         return float(1 / np.sum(self.weights**2))

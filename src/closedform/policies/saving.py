@@ -47,10 +47,8 @@ if TYPE_CHECKING:
 
 ARRAYS = ("observations", "actions", "lengths", "episode_ids")
 _MAX_ENTRIES = 3000  # of a layout
-CHECKED = "every byte is as it was saved"
-_CHECKED_NUMBERS = (
-    "all numbers are as they were saved; its parameters were saved by an older version without a checksum"
-)
+CHECKED = "all checksums match"
+_CHECKED_NUMBERS = "checksums of all numbers match; its parameters were saved by an older version without a checksum"
 POLICIES: dict[str, type[DemonstrationPolicy[Any]]] = {}  # by their names in config.json
 READERS: dict[str, Callable[[Snapshot, dict[str, Any]], Policy[Any]]] = {}  # of the other formats
 
@@ -78,7 +76,9 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
     """Writes a policy to a folder; see `write_folder`."""
     folder = as_path(folder)
     if not is_free(folder, lambda old: holds_only(old, FILES.__contains__, (FORMAT, NEURAL))):
-        raise LoadError(f"{folder}: expected nothing, or a saved policy to replace, found other files; choose another")
+        raise LoadError(
+            f"{folder}: expected an empty folder or a saved policy to replace, found other files; choose another"
+        )
     write_folder(folder, lambda new: write_policy(policy, new))
 
 
@@ -172,7 +172,7 @@ def read_policy(
     for name, shape in expected.items():
         if arrays[name].shape != shape:
             raise LoadError(
-                f"{folder / 'policy.safetensors'}: expected {name} of shape {shape} as config.json says, "
+                f"{folder / 'policy.safetensors'}: expected {name} of shape {shape} according to config.json, "
                 f"found {arrays[name].shape}"
             )
         if arrays[name].dtype.kind != ("f" if arrays[name].ndim == 2 else "i"):
@@ -243,7 +243,7 @@ def verify(folder: str | Path) -> str:
 def _verify(snapshot: Snapshot) -> str:
     content = read_content(snapshot)
     if content["format"] == LEROBOT:
-        return "checkpoints of LeRobot have no checksums: a changed number is not noticed"
+        return "LeRobot checkpoints have no checksums: a changed number goes unnoticed"
     if content["format"] in (NEURAL, EDITED):  # whatever loads was compared
         said = {name: _verify(part) for name, part in snapshot.parts.items()}
         sealed = SEAL in content and all(text == CHECKED for text in said.values())
@@ -257,15 +257,15 @@ def _verify(snapshot: Snapshot) -> str:
     saved = SavedIndex.parse(snapshot, facts)
     saved.check_whole(snapshot, arrays)
     if not saved.has_checksums:
-        return "demonstrations checked; the index was saved by an older version without checksums: save it again"
+        return "checksums of the demonstrations match; an older version saved the index without any: save it again"
     if saved.is_small(snapshot):
         return CHECKED
-    return f"{CHECKED}; loading it checks only what is small, since its files exceed {SavedIndex.WHOLE_UP_TO} bytes"
+    return f"{CHECKED}; loading verifies only its small parts, since its files exceed {SavedIndex.WHOLE_UP_TO} bytes"
 
 
 def _check_sum(folder: Path, arrays: dict[str, np.ndarray], content: dict[str, Any]) -> None:
     if crc32(arrays[name] for name in ARRAYS) != content.get("crc32"):
-        raise LoadError(f"{folder}: expected the numbers that were saved, found others; the files were damaged")
+        raise LoadError(f"{folder}: checksum mismatch: the files are damaged")
 
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:

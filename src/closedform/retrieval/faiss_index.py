@@ -177,7 +177,7 @@ class FaissIndex:
         try:
             return IndexSeal.of(data, IndexFile.parse(data).head)
         except ValueError as error:
-            raise SaveError(f"{path.name}: expected faiss to write a whole index, found {error}") from error
+            raise SaveError(f"{path.name}: expected faiss to write a complete index, found {error}") from error
 
     @property
     def n_indexed(self) -> int:
@@ -361,14 +361,12 @@ def _open(file: BinaryIO, path: Path, seal: IndexSeal | None, *, whole: bool) ->
         facts = IndexFile.parse(data)
         found = IndexSeal.of(data, facts.head, whole=whole)
         if seal is not None and not found.agrees(seal):
-            raise LoadError(
-                f"{path}: expected the index that was saved, found a checksum mismatch; it was damaged or replaced"
-            )
+            raise LoadError(f"{path}: checksum mismatch: the index was damaged or replaced")
         index = faiss.read_index(name_of(file, path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         lists = faiss.downcast_InvertedLists(index.invlists)
     except (RuntimeError, AttributeError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0][:200]
-        raise LoadError(f"{path}: expected an index that closedform saved, found {reason}; build it again") from error
+        raise LoadError(f"{path}: expected an index saved by closedform, found {reason}; rebuild it") from error
     if hasattr(lists, "prefetch_nthread"):
         lists.prefetch_nthread = 0  # starting threads takes longer than reading what is in memory
     return index, Source(path, data, seal or found), facts

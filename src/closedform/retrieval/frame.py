@@ -91,7 +91,7 @@ class BodyPoses:
         names = [name.strip() for name in choice.split(",")]
         for name in names:
             if name not in by_name:
-                raise ConfigError(f"no frame {name!r}: expected 'auto' or some of {', '.join(by_name)}")
+                raise ConfigError(f"unknown frame {name!r}: expected 'auto' or some of {', '.join(by_name)}")
         return tuple(by_name[name] for name in dict.fromkeys(names))
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:

@@ -17,8 +17,8 @@ from closedform.retrieval.summary import Summary
 from closedform.snapshot import Snapshot
 
 SCALING = ("feature_offset", "feature_scale", "entry_weights")
-_REPLACED = "expected the policy that was opened or saved, found another; it was replaced or damaged"
-_MISMATCH = "expected what was saved, found a checksum mismatch; the files were damaged"
+_REPLACED = "expected the policy that was opened or saved, found another: it was replaced or damaged"
+_MISMATCH = "checksum mismatch: the files are damaged"
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class SavedIndex:
                 raise ValueError(f"n_indexed {str(n_indexed)[:50]}")
             sums = [facts.get(name) for name in ("identity", "summary_crc32", "episodes_crc32")]
             if not isinstance(sums[0], str) or not all(isinstance(value, str | None) for value in sums):
-                raise ValueError("checksums that are no text")
+                raise ValueError("checksums that are not text")
             return cls(sums[0], n_indexed, recall, None if seal is None else IndexSeal(**seal), sums[1], sums[2])
         except (KeyError, TypeError, ValueError) as error:
             path = snapshot.folder / "config.json"
-            raise LoadError(f"{path}: expected what was measured of the index, {error!r}") from error
+            raise LoadError(f"{path}: expected the measured recall of the index, found {error!r}") from error
 
     @property
     def has_checksums(self) -> bool:
@@ -136,7 +136,7 @@ class SavedIndex:
                 f"{scaling[0].size}"
             )
         if any(part.dtype.kind != "f" or not np.isfinite(part).all() for part in scaling):
-            raise LoadError(f"{path}: expected finite scales of features, found others; it was damaged")
+            raise LoadError(f"{path}: expected finite feature scales, found others; the file is damaged")
         problem = summary.problem(spec, n_episodes, n_windows, width)
         if problem:
             raise LoadError(f"{path}: expected a summary of {n_episodes} episodes, found {problem}; build it again")

@@ -54,9 +54,7 @@ def action_scaling(spec: TransferSpec, statistics: Statistics) -> ActionScaling:
     with np.errstate(over="ignore", invalid="ignore"):
         offset, half = (low + high) / 2, half_ranges(low, high)
     if not (np.isfinite(offset).all() and np.isfinite(half).all()):
-        raise DataError(
-            "actions: expected numbers whose range can be told, found some that are too large to be squared"
-        )
+        raise DataError("actions: expected numbers of moderate size, found some that are too large to be squared")
     weight = np.zeros(spec.encoding.width)
     for block in spec.encoding.blocks:
         columns = slice(block.start, block.start + block.size)

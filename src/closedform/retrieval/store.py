@@ -179,7 +179,7 @@ class Store:
         """(E,), which episodes are left without one, if it is there and not the last."""
         keep = self.episode_ids != episode_id
         if keep.all():
-            raise DataError(f"no episode {episode_id}: it was never added or is already removed")
+            raise DataError(f"unknown episode {episode_id}: it was never added, or was removed")
         if not keep.any():
             raise DataError(f"episode {episode_id} is the last one: a policy needs at least one")
         return keep

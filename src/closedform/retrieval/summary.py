@@ -117,7 +117,7 @@ class Summary:
             if name not in ("held", "last_observations") and not np.isfinite(array).all():  # empty episodes have none
                 return f"{name} that are not finite"
             if (name == "held" or name.endswith((".count", ".scatter"))) and np.any(array < -(name == "held")):
-                return f"{name} below what they can be"
+                return f"{name} below their minimum"
         if np.any(self.held >= n_bodies):
-            return f"held bodies of {n_bodies} that are not there"
+            return f"grasped bodies out of range for {n_bodies} bodies"
         return None

@@ -1,1 +1,1 @@
-"""Formats that demonstrations come in, one file each; `closedform.load_demos` finds the right one."""
+"""Formats of demonstrations, one module each; `closedform.load_demos` picks the right one."""

@@ -25,7 +25,7 @@ END_KEYS = ("episode_ends", "ends")
 
 
 def matches(path: Path) -> bool:
-    """Whether a path is an npz or npy file, or text with a line of column names."""
+    """Whether a path is an npz or npy file, or text that starts with a line of column names."""
     if path.is_dir():
         return False
     with path.open("rb") as file:
@@ -42,7 +42,7 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Demos:
-    """Reads observations and actions, and where episodes end from their ends or from a number at each step."""
+    """Reads observations and actions, split into episodes by their ends or by an episode number at each step."""
     options.recorded_only(path, "plain arrays")
     with path.open("rb") as file:
         start = file.read(6)
@@ -63,7 +63,7 @@ def read(path: Path, options: ReadOptions) -> Demos:
 
 
 class _Archive:
-    """The arrays of an npz file, each read when it is asked for."""
+    """The arrays of an npz file, each read on access."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile, sizes: Sizes):
         self.path, self.archive, self.sizes = path, archive, sizes
@@ -78,7 +78,7 @@ class _Archive:
 
 
 def _read_npy(path: Path, name: str, file: IO[bytes], length: int, sizes: Sizes) -> np.ndarray:
-    """Reads an npy file of so many bytes, once its header was found to ask for as many."""
+    """Reads an npy file of `length` bytes, once its header is found to describe as many."""
     version = np.lib.format.read_magic(file)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, order, dtype = header(file)
@@ -87,7 +87,9 @@ def _read_npy(path: Path, name: str, file: IO[bytes], length: int, sizes: Sizes)
     n_bytes = math.prod(shape) * dtype.itemsize
     sizes.add(name, shape, dtype)
     if file.tell() + n_bytes != length:
-        raise LoadError(f"{path}: expected {n_bytes} bytes of {name} as its header says, found {length - file.tell()}")
+        raise LoadError(
+            f"{path}: expected {n_bytes} bytes of {name} according to its header, found {length - file.tell()}"
+        )
     array = np.frombuffer(file.read(n_bytes), dtype)
     return array.reshape(shape[::-1]).T if order else array.reshape(shape)
 
@@ -97,17 +99,17 @@ def _read_npz(path: Path, arrays: _Archive, options: ReadOptions) -> Demos:
     keys = options.observation_keys or (pick(path, names, None, OBSERVATION_KEYS, "observations"),)
     parts = [flat(path, key, arrays[pick(path, names, key, (), "observations")]) for key in keys]
     if len({len(part) for part in parts}) != 1:
-        raise LoadError(f"{path}: expected observations of one length, found {[len(part) for part in parts]}")
+        raise LoadError(f"{path}: expected observations of equal length, found {[len(part) for part in parts]}")
     actions = arrays[pick(path, names, options.action_key, ACTION_KEYS, "actions")]
     if any(name in names for name in END_KEYS):
-        ends = arrays[pick(path, names, None, END_KEYS, "the ends of episodes")]
+        ends = arrays[pick(path, names, None, END_KEYS, "the episode ends")]
     else:
         ends = _ends(path, arrays[pick(path, names, None, EPISODE_KEYS, "the episode of each step")])
     return split(path, np.concatenate(parts, axis=1), actions, ends, options)
 
 
 def _ends(path: Path, episode: np.ndarray) -> np.ndarray:
-    """Where the episode number of consecutive steps changes; an episode may not come back later."""
+    """Where the episode number changes from step to step; an episode may not continue later."""
     episode = np.asarray(episode).ravel()
     if episode.dtype.kind not in "US":  # names are as good as numbers
         episode = whole_numbers(path, "the episode of each step", episode)
@@ -116,7 +118,7 @@ def _ends(path: Path, episode: np.ndarray) -> np.ndarray:
     changes = np.flatnonzero(episode[1:] != episode[:-1]) + 1
     begun = episode[np.append(0, changes)]
     if len(np.unique(begun)) != len(begun):
-        raise LoadError(f"{path}: expected the steps of an episode one after the other, found an episode in two places")
+        raise LoadError(f"{path}: expected the steps of an episode to be contiguous, found an episode in two places")
     return np.append(changes, len(episode))
 
 
@@ -144,7 +146,7 @@ def _csv_columns(path: Path, sizes: Sizes) -> dict[str, np.ndarray]:
             except ValueError as error:
                 raise LoadError(f"{path}: line {line}: expected numbers, found {error}") from error
     if len(set(names)) != len(names):
-        raise LoadError(f"{path}: expected column names that differ, found {', '.join(names)}")
+        raise LoadError(f"{path}: expected unique column names, found {', '.join(names)}")
     if not len(values):
         raise LoadError(f"{path}: expected at least one line of numbers, found none")
     sizes.add_bytes("the table", 8 * len(values))
@@ -153,7 +155,7 @@ def _csv_columns(path: Path, sizes: Sizes) -> dict[str, np.ndarray]:
 
 
 def _read_columns(path: Path, columns: dict[str, np.ndarray], options: ReadOptions) -> Demos:
-    """Columns whose names begin with obs or state, and with act; patterns such as `joint*` may be asked for."""
+    """Reads the columns that start with obs or state, and with act; `options` may give patterns such as `joint*`."""
     names = list(columns)
     episode = pick(path, names, None, EPISODE_KEYS, "the episode of each step")
 

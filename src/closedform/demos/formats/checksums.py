@@ -1,4 +1,4 @@
-"""Checksums that our writers put into formats which have none of their own."""
+"""Checksums that our writers add to formats that have none of their own."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from closedform.errors import LoadError
 from closedform.files import crc32
 
 KEY = "closedform_checksums"
-HELP = f"the file was damaged, or changed by another program, which then has to remove {KEY!r}"
+HELP = f"the file is damaged, or another program changed it without removing {KEY!r}"
 
 
 @dataclass(frozen=True)
 class Checksums:
-    """What was written, as checksums.
+    """The checksums of written demonstrations.
 
     Attributes:
-        episodes: of each episode's observations and actions; None where an episode has none.
-        description: of the layouts, the rate and the number of episodes.
+        episodes: that of each episode's observations and actions; None for an episode without one.
+        description: that of the layouts, the rate and the number of episodes.
     """
 
     episodes: tuple[str | None, ...]
@@ -35,7 +35,7 @@ class Checksums:
 
     @classmethod
     def of(cls, demos: Demos, rate: float | None) -> Checksums:
-        """Of demonstrations that are written with this rate."""
+        """The checksums of demonstrations that are written with this rate."""
         episodes = tuple(crc32((episode.observations, episode.actions)) for episode in demos)
         layouts = demos.observation_layout, demos.action_layout
         return cls(episodes, description_of(*layouts, rate, len(episodes)))
@@ -46,12 +46,12 @@ class Checksums:
 
     @classmethod
     def from_json(cls, path: Path, stored: Any) -> Checksums | None:
-        """The inverse of `to_json`; None where nothing was stored."""
+        """The inverse of `to_json`; None if nothing was stored."""
         if stored is None:
             return None
         episodes = stored.get("crc32") if isinstance(stored, dict) else None
         if not isinstance(episodes, list) or not all(map(_is_checksum, [*episodes, stored.get("description")])):
-            raise LoadError(f"{path}: expected {KEY} of each episode and of the description; {HELP}")
+            raise LoadError(f"{path}: expected {KEY} for each episode and for the description; {HELP}")
         return cls(tuple(episodes), stored["description"])
 
     def check_description(
@@ -61,7 +61,7 @@ class Checksums:
         rate: float | None,
         n_episodes: int,
     ) -> None:
-        """Refuses layouts and a rate that are not those which were written, and missing episodes."""
+        """Refuses layouts and a rate that differ from those written, and missing episodes."""
         written = sum(checksum is not None for checksum in self.episodes)
         if n_episodes < len(self.episodes):
             raise LoadError(f"{path}: expected {len(self.episodes)} episodes, found {n_episodes}; {HELP}")
@@ -70,7 +70,7 @@ class Checksums:
             raise LoadError(f"{path}: checksum mismatch in the layouts, the rate or the number of episodes; {HELP}")
 
     def check_episode(self, path: Path, number: int, observations: np.ndarray, actions: np.ndarray) -> bool:
-        """Refuses numbers that are not those which were written; False where there is no checksum."""
+        """Refuses an episode with a checksum mismatch; False if it has no checksum."""
         expected = self.episodes[number] if number < len(self.episodes) else None
         if expected is None:
             return False

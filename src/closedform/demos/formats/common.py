@@ -1,4 +1,4 @@
-"""What the readers and writers of all formats share."""
+"""Shared by the readers and writers of all formats."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingEx
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What to read of a dataset.
+    """What to read from a dataset.
 
     Attributes:
         observation_keys: names of the arrays or columns that make up an observation, in order; None for the format's
-            own choice.
-        action_key: name of the array that holds the actions; None for the format's own choice.
+            default.
+        action_key: name of the array that holds the actions; None for the format's default.
         episodes: numbers of the episodes to read; None for all.
         mask: name of a filter stored in the dataset (robomimic's `mask/NAME`).
         actions: `recorded`, or for robomimic `absolute` (rotations as axis-angle) or `absolute_6d` (as rotation-6D).
-        observation_layout, action_layout: what the numbers are, where the format does not know or is to be overruled.
-        finite: whether to refuse numbers that are not finite; see `Demos`.
+        observation_layout, action_layout: layouts that the file does not have, or that override its own.
+        finite: whether to refuse non-finite numbers; see `Demos`.
     """
 
     observation_keys: tuple[str, ...] | None = None
@@ -55,13 +55,13 @@ class ReadOptions:
 
     @property
     def default_keys(self) -> bool:
-        """Whether what is read is what our writers wrote, so that checksums can be verified."""
+        """Whether the data read are those that our writers wrote, so that checksums can be verified."""
         return self.observation_keys is None and self.action_key is None and self.actions == "recorded"
 
     def recorded_only(self, path: Path, format_name: str) -> None:
-        """Refuses options that only robomimic files have."""
+        """Refuses options that only apply to robomimic files."""
         if self.mask is not None or self.actions != "recorded":
-            raise LoadError(f"{path}: masks and absolute actions are for robomimic files, this is {format_name}")
+            raise LoadError(f"{path}: masks and absolute actions apply to robomimic files only, found {format_name}")
 
 
 def require(package: str, purpose: str) -> Any:
@@ -73,7 +73,7 @@ def require(package: str, purpose: str) -> Any:
 
 
 def known_rate(path: Path, rate: Any) -> float | None:
-    """The rate that a file tells; an error names the file."""
+    """The rate stored in a file; errors name the file."""
     try:
         return valid_rate(rate)
     except ClosedFormError as error:
@@ -81,7 +81,7 @@ def known_rate(path: Path, rate: Any) -> float | None:
 
 
 def known_layout(path: Path, name: str, entries: Any) -> Layout | None:
-    """The layout that a file tells; an error names the file."""
+    """The layout stored in a file; errors name the file."""
     try:
         return None if entries is None else Layout.from_json(entries)
     except ConfigError as error:
@@ -89,13 +89,13 @@ def known_layout(path: Path, name: str, entries: Any) -> Layout | None:
 
 
 def whole_numbers(path: Path, name: str, values: np.ndarray) -> np.ndarray:
-    """Indices as int64; numbers that are not whole, such as NaN, are refused."""
+    """Indices as int64; anything but whole numbers, such as NaN, is refused."""
     values = values.ravel()
     if values.dtype.kind == "f" and not np.all(np.isfinite(values) & (values == np.floor(values))):
         bad = values[~(np.isfinite(values) & (values == np.floor(values)))][0]
-        raise LoadError(f"{path}: expected {name} of whole numbers, found {bad}")
+        raise LoadError(f"{path}: expected {name} to be whole numbers, found {bad}")
     if values.dtype.kind not in "iubf" or (len(values) and np.abs(values.astype(np.float64)).max() >= 2**62):
-        raise LoadError(f"{path}: expected {name} of whole numbers, found {values.dtype}")
+        raise LoadError(f"{path}: expected {name} to be whole numbers, found {values.dtype}")
     return values.astype(np.int64)
 
 
@@ -109,19 +109,19 @@ def split(
     checksums: Checksums | None = None,
     **known: Any,
 ) -> Demos:
-    """Cuts arrays of all steps into the episodes that were asked for.
+    """Splits arrays of all steps into the requested episodes.
 
     Args:
         path: for messages.
         observations, actions: (T, D_o) and (T, D_a), or more axes, which are flattened.
         ends: (E,), one past the last step of each episode.
         options: what to read.
-        checksums: what was written, where that is known.
-        known: layouts, rate, tasks and what was skipped, as far as the format knows them.
+        checksums: those of the file, if it has any.
+        known: layouts, rate, tasks and skipped names that the file provides.
     """
     ends = np.asarray(ends)
     if ends.ndim != 1 or ends.dtype.kind not in "iu" or not len(ends):
-        raise LoadError(f"{path}: expected the ends of episodes as whole numbers, found {ends.dtype} {ends.shape}")
+        raise LoadError(f"{path}: expected episode ends that are whole numbers, found {ends.dtype} {ends.shape}")
     ends = ends.astype(np.int64)
     if np.any(np.diff(ends, prepend=0) <= 0) or not ends[-1] == len(observations) == len(actions):
         raise LoadError(
@@ -141,7 +141,7 @@ def split(
 def verify(
     path: Path, numbers: list[int], pairs: list[tuple[Any, Any]], checksums: Checksums | None, options: ReadOptions
 ) -> int:
-    """Compares the episodes of these numbers with their checksums; returns how many had one."""
+    """Compares episodes with their checksums; returns how many had one."""
     if checksums is None or not options.default_keys:
         return 0
     return sum(checksums.check_episode(path, n, *pair) for n, pair in zip(numbers, pairs, strict=True))
@@ -150,14 +150,14 @@ def verify(
 def make_demos(
     path: Path, pairs: list[tuple[Any, Any]], options: ReadOptions, *, verified: int = 0, **known: Any
 ) -> Demos:
-    """Checks episodes; an error names the file. A known layout that does not fit the width is dropped.
+    """Makes checked demonstrations; errors name the file. A known layout of the wrong width is dropped.
 
     Args:
         path: for messages.
         pairs: observations and actions of each episode.
         options: what to read.
-        verified: how many of the episodes were compared with a checksum.
-        known: layouts, rate, tasks and what was skipped, as far as the format knows them.
+        verified: how many of the episodes were verified against a checksum.
+        known: layouts, rate, tasks and skipped names that the file provides.
     """
     for kind, index in (("observation_layout", 0), ("action_layout", 1)):
         given, guess = getattr(options, kind), known.get(kind)
@@ -172,28 +172,28 @@ def make_demos(
 
 
 def select(path: Path, episodes: tuple[int, ...] | None, count: int) -> list[int]:
-    """The numbers of the episodes that were asked for; says so if there is no such episode."""
+    """The numbers of the requested episodes; one that does not exist is refused."""
     if episodes is None:
         return list(range(count))
     for episode in episodes:
         if not 0 <= episode < count:
-            raise LoadError(f"{path}: expected episodes from 0 to {count - 1}, asked for {episode}")
+            raise LoadError(f"{path}: expected episodes from 0 to {count - 1}, found {episode}")
     return list(episodes)
 
 
 def flat(path: Path, name: str, array: np.ndarray) -> np.ndarray:
-    """An array of real numbers with one row a step."""
+    """An array of real numbers with one row per step."""
     if array.dtype.kind not in "fiub":
         raise LoadError(f"{path}: expected {name} to be real numbers, found dtype {array.dtype}")
     if array.ndim == 0:
-        raise LoadError(f"{path}: expected {name} of every step, found a single number")
+        raise LoadError(f"{path}: expected {name} for every step, found a single number")
     if array.ndim == 1:
         return array[:, None]
     return array.reshape(len(array), -1) if array.size else array.reshape(len(array), array.shape[1])
 
 
 def pick(path: Path, names: list[str], wanted: str | None, likely: tuple[str, ...], purpose: str) -> str:
-    """One of the names there are: the one asked for, or the first that is likely."""
+    """One of the available names: the requested one, or the first of the likely ones."""
     for name in (wanted,) if wanted else likely:
         if name in names:
             return name

@@ -1,7 +1,7 @@
-"""Our own format: a folder with demos.json and one safetensors file an episode.
+"""Our own format: a folder with demos.json and one safetensors file per episode.
 
-An episode is a file, written under another name and then renamed, so that one process can record while others read:
-whoever lists the folder sees whole episodes only. Numbers may have gaps where episodes were discarded.
+An episode file is written under a temporary name and then renamed, so that one process can record while others read:
+a reader only ever sees complete episodes. Numbers may have gaps where episodes were discarded.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Demos:
-    """Reads the whole episodes that are there now."""
-    options.recorded_only(path, "a folder of closedform")
+    """Reads the episodes that are complete now."""
+    options.recorded_only(path, "a closedform folder")
     if options.observation_keys not in (None, ("observations",)) or options.action_key not in (None, "actions"):
         raise LoadError(
-            f"{path}: a folder of closedform has one array of observations and one of actions, without keys to choose "
+            f"{path}: a closedform folder has one array of observations and one of actions, with no keys to choose "
             f"from; found observation_keys {options.observation_keys} and action_key {options.action_key!r}"
         )
     facts = read_header(path)
@@ -56,7 +56,7 @@ def read(path: Path, options: ReadOptions) -> Demos:
     if facts.get("checksum") not in (None, description_of(layouts[LAYOUTS[0]], layouts[LAYOUTS[1]], rate)):
         raise LoadError(
             f"{header}: checksum mismatch in the layouts or the rate; if they were changed on purpose, remove the line "
-            "with the checksum"
+            '"checksum"'
         )
     sizes = Sizes.of(path, (file for _, file in files))
     pairs = [read_episode(files[index][1], sizes) for index in chosen]
@@ -68,18 +68,18 @@ def read_header(path: Path) -> dict[str, Any]:
     header = path / "demos.json"
     facts = read_json(header)
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        raise LoadError(f"{header}: expected format {FORMAT!r}; this is not a folder of closedform's demonstrations")
+        raise LoadError(f"{header}: expected format {FORMAT!r}; this is not a closedform folder of demonstrations")
     if facts.get("format_version") != FORMAT_VERSION:
         raise LoadError(
             f"{header}: expected format version {FORMAT_VERSION}, found {facts.get('format_version')!r}; "
-            "a newer version of closedform wrote it, and reading it needs that version"
+            "it was written by a newer version of closedform: upgrade to read it"
         )
     known_rate(header, facts.get("rate"))
     return facts
 
 
 def read_episode(path: Path, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
-    """The observations and actions of one episode's file, whose checksum must be right."""
+    """The observations and actions of an episode file, verified against its checksum."""
     try:
         with safe_open(path, framework="numpy") as file:
             checksum = (file.metadata() or {}).get("crc32")
@@ -88,14 +88,16 @@ def read_episode(path: Path, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
                 sizes.add(f"{name} of {path.name}", part.get_shape(), np.dtype(TYPES[part.get_dtype()]))
             arrays = {name: file.get_tensor(name) for name in ("observations", "actions")}
     except (OSError, SafetensorError, ValueError, TypeError, KeyError) as error:
-        raise LoadError(f"{path}: expected a whole episode with observations and actions, found {error!r}") from error
+        raise LoadError(
+            f"{path}: expected a complete episode with observations and actions, found {error!r}"
+        ) from error
     if checksum != crc32(arrays.values()):
-        raise LoadError(f"{path}: checksum mismatch: expected the numbers that were recorded; the file was damaged")
+        raise LoadError(f"{path}: checksum mismatch: the file is damaged")
     return arrays["observations"], arrays["actions"]
 
 
 def header_of(observation_layout: Layout | None, action_layout: Layout | None, rate: float | None) -> str:
-    """The text of demos.json."""
+    """The content of demos.json."""
     facts = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -108,7 +110,7 @@ def header_of(observation_layout: Layout | None, action_layout: Layout | None, r
 
 
 def write_episode(path: Path, episode: Episode) -> None:
-    """Writes one episode's file, with a checksum."""
+    """Writes an episode file, with a checksum."""
     arrays = {name: np.ascontiguousarray(getattr(episode, name)) for name in ("observations", "actions")}
     save_file(arrays, path, metadata={"crc32": crc32(arrays.values())})
 

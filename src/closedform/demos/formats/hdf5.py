@@ -1,7 +1,7 @@
 """Numbers in HDF5 files, from the file itself and nowhere else.
 
-HDF5 can point to other files (external links, external storage, virtual datasets), load code for filters that it does
-not know, and gives zeros for what was never written. All of these are refused.
+HDF5 can point to other files (external links, external storage, virtual datasets), load libraries for filters that it
+does not know, and return zeros for data that were never written. All of these are refused.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6:
 HEAP = b"GCOL\x01"
 SEARCHED = 1 << 30  # bytes of a file that is searched for damaged heaps
 MOST_LINKS = 16
-LINKS = "copy what it points to into one file, for instance with h5py's copy(expand_external=True)"
+LINKS = "copy the data into one file, for instance with h5py's copy(expand_external=True)"
 
 
 @contextmanager
 def open_hdf5(path: Path, purpose: str, expected: str) -> Iterator[tuple[Any, Sizes]]:
-    """An HDF5 file that is read, and the count of what is read from it; what goes wrong is a `LoadError`.
+    """Opens an HDF5 file, with a count of the bytes read from it; anything that goes wrong raises `LoadError`.
 
     Args:
         path: the file.
-        purpose: what h5py is needed for.
-        expected: what the file should hold, for messages.
+        purpose: what h5py is needed for, for messages.
+        expected: what the file should contain, for messages.
     """
     h5py = require("h5py", purpose)
     try:
@@ -48,16 +48,16 @@ def open_hdf5(path: Path, purpose: str, expected: str) -> Iterator[tuple[Any, Si
 
 
 def _check_heaps(path: Path) -> None:
-    """Refuses heaps of strings in which HDF5 would look for the next object for ever: one of no size stays where it is.
+    """Refuses string heaps with an object of size zero, at which HDF5 would loop forever.
 
-    Larger files are not searched, which would take longer than to read what is wanted of them.
+    Larger files are not searched, since that would take longer than reading them.
     """
     if not 0 < path.stat().st_size <= SEARCHED:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         width = data[10] if data[8] >= 2 else data[14]  # bytes of a length, as the superblock says
         if width not in (2, 4, 8):
-            raise LoadError(f"{path}: expected lengths of 2, 4 or 8 bytes, found {width}; the file was damaged")
+            raise LoadError(f"{path}: expected lengths of 2, 4 or 8 bytes, found {width}; the file is damaged")
         header = -(-(8 + width) // 8) * 8  # of a heap, and of each object in it
         at = data.find(HEAP)
         while at >= 0:
@@ -66,13 +66,13 @@ def _check_heaps(path: Path) -> None:
                 size = int.from_bytes(data[place + 8 : place + 8 + width], "little")
                 free = data[place : place + 2] == b"\0\0"
                 if free and size < header:
-                    raise LoadError(f"{path}: expected whole strings, found a damaged heap of them at byte {at}")
+                    raise LoadError(f"{path}: expected intact strings, found a damaged string heap at byte {at}")
                 place += size if free else header + -(-size // 8) * 8
             at = data.find(HEAP, at + 1)
 
 
 def names_in(path: Path, group: Any, name: str | None = None) -> list[str]:
-    """The names in a group, or in the group of that name inside of it; none if there is no such group."""
+    """The names in a group, or in the subgroup of that name; none if there is no such group."""
     if name is not None:
         if group.get(name, getlink=True, default=None) is None:
             return []
@@ -81,7 +81,7 @@ def names_in(path: Path, group: Any, name: str | None = None) -> list[str]:
 
 
 def member(path: Path, group: Any, name: str, links: int = 0) -> Any:
-    """What lies under a name such as `data/demo_0/obs`, reached without leaving the file."""
+    """The object at a path such as `data/demo_0/obs`, reached without leaving the file."""
     h5py = require("h5py", "reading HDF5")
     for part in filter(None, name.split("/")):
         if not isinstance(group, h5py.Group):
@@ -96,18 +96,18 @@ def member(path: Path, group: Any, name: str, links: int = 0) -> Any:
             start = group.file if link.path.startswith("/") else group
             group = member(path, start, link.path, links + 1)
         else:
-            raise LoadError(f"{path}: expected {part!r} to lie in this file, found a link to elsewhere; {LINKS}")
+            raise LoadError(f"{path}: expected {part!r} in this file, found a link to another file; {LINKS}")
     return group
 
 
 def numbers(path: Path, dataset: Any, sizes: Sizes) -> np.ndarray:
-    """The numbers of a dataset, all of which were written into this file."""
+    """The numbers of a dataset, all of which have to be in this file."""
     h5py = require("h5py", "reading HDF5")
     where = f"{path}: {dataset.name}"
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
-        raise LoadError(f"{where}: expected an array of numbers, found {type(dataset).__name__} without any")
+        raise LoadError(f"{where}: expected an array of numbers, found {type(dataset).__name__} without data")
     if dataset.is_virtual or dataset.external:
-        raise LoadError(f"{where}: expected numbers in this file, found that they lie in other files; {LINKS}")
+        raise LoadError(f"{where}: expected numbers in this file, found that they are stored in other files; {LINKS}")
     if dataset.dtype.kind not in "fiub":
         raise LoadError(f"{where}: expected real numbers, found dtype {dataset.dtype}")
     _check_filters(where, dataset)
@@ -117,18 +117,18 @@ def numbers(path: Path, dataset: Any, sizes: Sizes) -> np.ndarray:
 
 
 def _check_filters(where: str, dataset: Any) -> None:
-    """Refuses filters that HDF5 would load from a library."""
+    """Refuses filters that HDF5 would load from a plugin library."""
     properties = dataset.id.get_create_plist()
     for index in range(properties.get_nfilters()):
         number = properties.get_filter(index)[0]
         if number not in FILTERS:
             raise LoadError(
-                f"{where}: expected filters that come with HDF5 ({', '.join(FILTERS.values())}), found number {number}"
+                f"{where}: expected HDF5's built-in filters ({', '.join(FILTERS.values())}), found number {number}"
             )
 
 
 def _check_written(where: str, dataset: Any) -> None:
-    """Refuses what was never written, for which HDF5 gives zeros, and chunks that are larger than what they hold."""
+    """Refuses data that were never written, which HDF5 reads as zeros, and chunks larger than their content."""
     if not dataset.size:
         return
     if dataset.chunks is None:
@@ -145,11 +145,11 @@ def _check_written(where: str, dataset: Any) -> None:
         whole = math.prod(dataset.chunks) * dataset.dtype.itemsize
         largest = max(_chunk_sizes(dataset))
         if largest > 2 * whole + 4096:  # compressed, so that it decodes to much more than its place
-            raise LoadError(f"{where}: expected chunks of {whole} bytes, found one of {largest} before it is decoded")
+            raise LoadError(f"{where}: expected chunks of {whole} bytes, found one of {largest} encoded bytes")
 
 
 def _chunk_sizes(dataset: Any) -> list[int]:
-    """Bytes that each chunk takes in the file."""
+    """The bytes that each chunk takes in the file."""
     sizes: list[int] = []
     if hasattr(dataset.id, "chunk_iter"):
         dataset.id.chunk_iter(lambda chunk: sizes.append(chunk.size))
@@ -158,7 +158,7 @@ def _chunk_sizes(dataset: Any) -> list[int]:
 
 
 def json_attribute(path: Path, attributes: Any, name: str) -> Any:
-    """An attribute that holds JSON; None if there is none."""
+    """The value of a JSON attribute; None if there is none."""
     text = attributes.get(name)
     if text is None:
         return None
@@ -168,7 +168,7 @@ def json_attribute(path: Path, attributes: Any, name: str) -> Any:
 
 
 def is_file_with(path: Path, found: Any) -> bool:
-    """Whether a path is an HDF5 file for which `found(file)` holds; one that cannot be read is none."""
+    """Whether a path is an HDF5 file for which `found(file)` is true; False for one that cannot be read."""
     h5py = require("h5py", "reading an HDF5 file")
     try:
         with h5py.File(path, "r") as file:

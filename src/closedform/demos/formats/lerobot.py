@@ -31,7 +31,7 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Demos:
-    """Reads the episodes; observations are the state and, where there is one, the environment's state."""
+    """Reads the episodes; observations are the state and, if there is one, the environment state."""
     options.recorded_only(path, "a LeRobot dataset")
     info = read_info(path)
     features = {name: f for name, f in info["features"].items() if f.get("dtype") not in VISUAL}
@@ -72,7 +72,7 @@ def read_info(path: Path) -> dict[str, Any]:
     if not isinstance(info, dict) or not isinstance(info.get("features"), dict):
         raise LoadError(f"{file}: expected LeRobot's description of features, found none")
     if not all(isinstance(feature, dict) for feature in info["features"].values()):
-        raise LoadError(f"{file}: expected each feature to be described by a dictionary")
+        raise LoadError(f"{file}: expected a dictionary for each feature, found another value")
     version = info.get("codebase_version")
     if not isinstance(version, str) or version not in VERSIONS:
         raise LoadError(f"{file}: expected a version of {', '.join(VERSIONS)}, found {brief(version)}")
@@ -80,7 +80,7 @@ def read_info(path: Path) -> dict[str, Any]:
 
 
 def _width(path: Path, name: str, shape: Any) -> int:
-    """How many numbers a feature has."""
+    """The number of numbers of a feature."""
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
-        raise LoadError(f"{path / INFO}: expected the shape of {name} in whole numbers, found {brief(shape)}")
+        raise LoadError(f"{path / INFO}: expected the shape of {name} to be whole numbers, found {brief(shape)}")
     return math.prod(shape)

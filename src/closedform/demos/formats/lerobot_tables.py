@@ -1,4 +1,4 @@
-"""The tables of a LeRobot dataset: its frames in order, how long its episodes are, and its tasks."""
+"""The tables of a LeRobot dataset: its frames in order, episode lengths, and tasks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ORDERS = ("frame_index", "index", "timestamp")  # columns that say which frame o
 
 
 def read_frames(path: Path, columns: list[str], info: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The columns of all data files, (N, width) each, episode after episode, and where each episode ends, (E,).
+    """The columns of all data files, (N, width) each, ordered by episode, and the episode ends, (E,).
 
-    An episode whose frames are not exactly those that the other columns, the table of episodes and info.json speak of
-    is refused: two files that hold an episode of the same number would otherwise be mixed.
+    Episodes whose frames disagree with the index columns, the episode table or info.json are refused: two files with an
+    episode of the same number would otherwise be mixed.
     """
     files = sorted((path / "data").glob("chunk-*/*.parquet"))
     if not files:
@@ -30,7 +30,7 @@ def read_frames(path: Path, columns: list[str], info: dict[str, Any]) -> tuple[d
     table, file_of_row = _read_columns(path, files, [*columns, "episode_index"])
     for name in ("episode_index", *ORDERS):
         if name in table and table[name].shape[1] != 1:
-            raise LoadError(f"{path}: expected {name} to be one number a frame, found {table[name].shape[1]}")
+            raise LoadError(f"{path}: expected {name} to be one number per frame, found {table[name].shape[1]}")
     episode = whole_numbers(path, "episode_index", table["episode_index"])
     if not len(episode):
         raise LoadError(f"{path}: expected at least one frame, found none")
@@ -41,7 +41,7 @@ def read_frames(path: Path, columns: list[str], info: dict[str, Any]) -> tuple[d
         expected = info.get(name)
         if type(expected) is int and expected != found:
             what = name.removeprefix("total_")
-            raise LoadError(f"{path}: expected {brief(expected)} {what} as info.json says, found {found}")
+            raise LoadError(f"{path}: expected {brief(expected)} {what} according to info.json, found {found}")
     _check_lengths(path, episode[ends - 1], np.diff(ends, prepend=0))
     return table, ends
 
@@ -49,7 +49,7 @@ def read_frames(path: Path, columns: list[str], info: dict[str, Any]) -> tuple[d
 def _order(
     path: Path, files: list[Path], episode: np.ndarray, table: dict[str, np.ndarray], file_of_row: np.ndarray
 ) -> np.ndarray:
-    """The rows, episode after episode, and in an episode frame after frame."""
+    """The order of rows by episode, then by frame."""
     within = next((name for name in ORDERS if name in table), None)
     if within is None:
         begun = np.flatnonzero(np.diff(episode, prepend=episode[0] - 1) | np.diff(file_of_row, prepend=-1))
@@ -80,7 +80,7 @@ def _order(
 
 
 def _check_lengths(path: Path, numbers: np.ndarray, lengths: np.ndarray) -> None:
-    """Compares episodes with the table of episodes, where there is one."""
+    """Compares episode lengths with the episode table, if there is one."""
     files = sorted((path / "meta" / "episodes").glob("chunk-*/*.parquet"))
     lines = path / "meta" / "episodes.jsonl"
     if files:
@@ -94,11 +94,13 @@ def _check_lengths(path: Path, numbers: np.ndarray, lengths: np.ndarray) -> None
     for number, length in zip(numbers.tolist(), lengths.tolist(), strict=True):
         if expected.get(number) != length:
             said = "no such episode" if number not in expected else f"{brief(expected[number])} frames"
-            raise LoadError(f"{path}: expected {said} as meta/episodes says of episode {number}, found {length} frames")
+            raise LoadError(
+                f"{path}: episode {number}: expected {said} according to meta/episodes, found {length} frames"
+            )
 
 
 def read_tasks(path: Path, indices: np.ndarray) -> list[str]:
-    """The words of tasks of these numbers; empty where the dataset does not tell."""
+    """The descriptions of the tasks with these numbers; empty if the dataset has none."""
     file, lines = path / "meta" / "tasks.parquet", path / "meta" / "tasks.jsonl"
     if file.is_file():
         words = _task_table(path, file, set(indices.tolist()))
@@ -109,18 +111,18 @@ def read_tasks(path: Path, indices: np.ndarray) -> list[str]:
     found = [words.get(index, "") for index in indices.tolist()]
     named = [task for task in found if isinstance(task, str)]
     if len(named) < len(found):
-        raise LoadError(f"{path}: expected meta/tasks to name the tasks in words, found others")
+        raise LoadError(f"{path}: expected meta/tasks to describe the tasks as text, found other values")
     return named
 
 
 def _task_table(path: Path, file: Path, wanted: set[int]) -> dict[int, str]:
-    """Words are decoded once each, however many rows have them."""
+    """Reads the task table; each description is decoded once, however many rows have it."""
     pa = require("pyarrow", PURPOSE)
     try:
         schema = require("pyarrow.parquet", PURPOSE).read_schema(file)
         texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
         if "task_index" not in schema.names or not texts:
-            raise LoadError(f"{file}: expected task_index and the words of tasks, found {', '.join(schema.names)}")
+            raise LoadError(f"{file}: expected task_index and task descriptions, found {', '.join(schema.names)}")
         table = _open(file, Sizes.of(path, [file]), ["task_index", texts[0]], dictionary=[texts[0]])
         numbers = whole_numbers(file, "task_index", _numbers(file, "task_index", table["task_index"]))
         column = table[texts[0]].combine_chunks()
@@ -130,11 +132,11 @@ def _task_table(path: Path, file: Path, wanted: set[int]) -> dict[int, str]:
     except ClosedFormError:
         raise
     except Exception as error:  # parsers of damaged files raise anything
-        raise LoadError(f"{path}: expected meta/tasks to name the tasks, found {error!r}") from error
+        raise LoadError(f"{path}: expected meta/tasks to describe the tasks, found {error!r}") from error
 
 
 def _read_lines(file: Path, index: str) -> list[dict[str, Any]]:
-    """The lines of a file, each a dictionary as JSON with a whole number of this name."""
+    """The lines of a JSONL file, each a dictionary with a whole number under `index`."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -142,14 +144,14 @@ def _read_lines(file: Path, index: str) -> list[dict[str, Any]]:
     rows = [parse_json(line, file, "lines of JSON") for line in text.splitlines() if line.strip()]
     for row in rows:
         if not isinstance(row, dict) or type(row.get(index)) is not int:
-            raise LoadError(f"{file}: expected a dictionary with {index} in each line, found {brief(row)}")
+            raise LoadError(f"{file}: expected a dictionary with {index} on each line, found {brief(row)}")
     return rows
 
 
 def _read_columns(
     path: Path, files: list[Path], columns: list[str], optional: tuple[str, ...] = ORDERS
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Columns of files one after the other, (N, width) each, and which file each row comes from, (N,)."""
+    """Columns of files, concatenated, (N, width) each, and the file that each row comes from, (N,)."""
     sizes = Sizes.of(path, files)
     parts: dict[str, list[np.ndarray]] = {}
     rows = []
@@ -167,17 +169,17 @@ def _read_columns(
         except ClosedFormError:
             raise
         except Exception as error:  # parsers of damaged files raise anything
-            raise LoadError(f"{file}: expected a whole parquet file, found {error}") from error
+            raise LoadError(f"{file}: expected a complete parquet file, found {error}") from error
     for name in [name for name in optional if name in parts and name not in columns and len(parts[name]) < len(files)]:
         del parts[name]
     for name, arrays in parts.items():
         if len({array.shape[1] for array in arrays}) > 1:
-            raise LoadError(f"{path}: expected {name} of one width, found {sorted({a.shape[1] for a in arrays})}")
+            raise LoadError(f"{path}: expected {name} of equal width, found {sorted({a.shape[1] for a in arrays})}")
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}, np.repeat(np.arange(len(files)), rows)
 
 
 def _open(file: Path, sizes: Sizes, columns: list[str], dictionary: list[str] | None = None) -> Any:
-    """Columns of a parquet file whose pages are compared with their checksums, once it is known how large they are."""
+    """Reads columns of a parquet file, page checksums verified, after checking their decoded size."""
     parquet = require("pyarrow.parquet", PURPOSE)
     sizes.add_bytes(file.name, decoded_size(file, columns))
     with parquet.ParquetFile(file, read_dictionary=dictionary, page_checksum_verification=True) as opened:
@@ -188,7 +190,7 @@ def _open(file: Path, sizes: Sizes, columns: list[str], dictionary: list[str] | 
 
 
 def _holds_numbers(kind: Any) -> bool:
-    """Whether a column has numbers, or lists of them: texts and bytes may be of any length, however few there are."""
+    """Whether a column holds numbers or lists of them; strings and bytes could be of any length."""
     types = require("pyarrow", PURPOSE).types
     while types.is_nested(kind) or types.is_dictionary(kind):
         if not hasattr(kind, "value_type"):
@@ -198,7 +200,7 @@ def _holds_numbers(kind: Any) -> bool:
 
 
 def _numbers(file: Path, name: str, column: Any) -> np.ndarray:
-    """A column of numbers or of lists of as many numbers each."""
+    """A column of numbers, or of lists with equally many numbers each."""
     column = column.combine_chunks()
     if column.null_count:
         raise LoadError(f"{file}: expected a number at every step of {name}, found {column.null_count} nulls")
@@ -207,7 +209,7 @@ def _numbers(file: Path, name: str, column: Any) -> np.ndarray:
     while types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
         sizes = np.unique(column.value_lengths().to_numpy(zero_copy_only=False)) if len(column) else np.array([0])
         if len(sizes) != 1:
-            raise LoadError(f"{file}: expected {name} of one width, found {', '.join(map(str, sizes[:20]))}")
+            raise LoadError(f"{file}: expected {name} of equal width, found {', '.join(map(str, sizes[:20]))}")
         width *= int(sizes[0])
         column = column.flatten()
         if column.null_count:

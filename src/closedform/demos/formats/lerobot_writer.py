@@ -18,9 +18,9 @@ DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 
 
 def write(demos: Demos, path: Path) -> None:
-    """Writes a v3.0 dataset with one data file, statistics, tasks and the table of episodes.
+    """Writes a v3.0 dataset with one data file, statistics, tasks and the episode table.
 
-    LeRobot wants to know the rate and the task; where they are not known it is told 10 Hz and `demonstration`.
+    LeRobot requires a rate and a task; unknown ones are written as 10 Hz and `demonstration`.
     """
     pa, parquet = (
         require("pyarrow", "writing a LeRobot dataset"),
@@ -85,7 +85,7 @@ def write(demos: Demos, path: Path) -> None:
 
 
 def _column(pa: Any, name: str, values: np.ndarray) -> Any:
-    """Numbers for what LeRobot calls shape (1,), except vectors that happen to have one number."""
+    """A column; scalars where LeRobot has shape (1,), except vectors that happen to have one number."""
     if values.shape[1] == 1 and name not in ("observation.state", "action"):
         return pa.array(values[:, 0])
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
@@ -127,7 +127,7 @@ def _episode_table(
 
 
 def _task_table(pa: Any, words: list[str]) -> Any:
-    """A row a task, indexed by its words in the way pandas notes an index in parquet's metadata."""
+    """One row per task, indexed by its description as pandas stores an index in parquet metadata."""
     index = "__index_level_0__"
     text = {"name": None, "field_name": index, "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
     number = {

@@ -1,4 +1,4 @@
-"""Minari's HDF5 datasets: `episode_N/{observations, actions}`, the file or the folder it lies in."""
+"""Minari's HDF5 datasets: `episode_N/{observations, actions}`, the file or its folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def matches(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Demos:
-    """Reads the episodes. Minari stores one observation more than actions, the last one, which is left out."""
+    """Reads the episodes. Minari stores one more observation than actions; the last one is dropped."""
     options.recorded_only(path, "a Minari dataset")
     path = _file(path)
     with open_hdf5(path, PURPOSE, "episode_N with observations and actions") as (file, sizes):
@@ -56,7 +56,7 @@ def read(path: Path, options: ReadOptions) -> Demos:
 
 @dataclass
 class _Reader:
-    """Reads the arrays of one episode; groups that contain themselves are noticed."""
+    """Reads the arrays of one episode; groups that contain themselves are refused."""
 
     path: Path
     episode: str
@@ -64,7 +64,7 @@ class _Reader:
     seen: list[Any] = field(default_factory=list)
 
     def values(self, node: Any, keys: tuple[str, ...] | None) -> np.ndarray:
-        """An array, or the arrays of a dictionary space one after the other."""
+        """An array, or the arrays of a dictionary space, concatenated."""
         if not hasattr(node, "keys"):
             if keys:
                 raise LoadError(f"{self.path}: {self.episode}: expected {', '.join(keys)}, found a single {node.name}")
@@ -79,5 +79,5 @@ class _Reader:
         parts = [self.values(member(self.path, node, name), None) for name in chosen]
         if len({len(part) for part in parts}) != 1:
             found = ", ".join(f"{name} {len(part)}" for name, part in zip(chosen, parts, strict=True))
-            raise LoadError(f"{self.path}: {self.episode}: expected arrays of one length, found {found}")
+            raise LoadError(f"{self.path}: {self.episode}: expected arrays of equal length, found {found}")
         return np.concatenate(parts, axis=1)

@@ -1,10 +1,10 @@
-"""How many numbers the columns of a parquet file hold, from its footer.
+"""The decoded size of columns of a parquet file, from its footer.
 
-pyarrow ends the process when a damaged footer is asked for a column's metadata, so the footer is read here: Thrift's
-compact protocol, of which parquet uses these structures (parquet.thrift): FileMetaData.row_groups (4),
+pyarrow aborts the process on column metadata of some damaged footers, so the footer is parsed here: Thrift's compact
+protocol, of which parquet uses these structures (parquet.thrift): FileMetaData.row_groups (4),
 RowGroup.columns (1), RowGroup.num_rows (3), ColumnChunk.meta_data (3), ColumnMetaData.type (1), path_in_schema (3) and
-num_values (5), total_compressed_size (7), data_page_offset (9) and dictionary_page_offset (11). Texts have no width,
-so the headers of their pages are read as well: PageHeader.uncompressed_page_size (2) and compressed_page_size (3).
+num_values (5), total_compressed_size (7), data_page_offset (9) and dictionary_page_offset (11). Strings have no fixed
+width, so their page headers are read as well: PageHeader.uncompressed_page_size (2) and compressed_page_size (3).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGE_HEADER = 1 << 16  # bytes, of which those of a page with statistics are a f
 
 
 def decoded_size(path: Path, columns: list[str]) -> int:
-    """Bytes that columns take in memory as float32, as eight bytes a number, or as texts that are kept once each."""
+    """The bytes that columns take in memory: 4 or 8 per number, and strings stored once each."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -29,7 +29,7 @@ def decoded_size(path: Path, columns: list[str]) -> int:
             end = file.read(8)
             length = int.from_bytes(end[:4], "little")
             if size < 12 or end[4:] != b"PAR1" or not 0 < length <= min(size - 12, LARGEST):
-                raise LoadError(f"{path}: expected a whole parquet file, found no footer at its end")
+                raise LoadError(f"{path}: expected a complete parquet file, found no footer at its end")
             file.seek(size - 8 - length)
             footer = _Thrift(file.read(length)).struct()
             total = 0
@@ -43,13 +43,13 @@ def decoded_size(path: Path, columns: list[str]) -> int:
                         total += _pages_size(file, facts) if facts[1] == TEXT else 0
             return total
     except (IndexError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise LoadError(f"{path}: expected the footer of a parquet file, found a damaged one: {error!r}") from error
+        raise LoadError(f"{path}: expected an intact parquet footer, found a damaged one: {error!r}") from error
     except OSError as error:
-        raise LoadError(f"{path}: expected a parquet file that can be read, found {error}") from error
+        raise LoadError(f"{path}: expected a readable parquet file, found {error}") from error
 
 
 def _pages_size(file: BinaryIO, facts: dict[int, Any]) -> int:
-    """Bytes of the pages of a column when they are decompressed, from their headers."""
+    """The decompressed bytes of a column's pages, from their headers."""
     at = min(offset for offset in (facts[9], facts.get(11) or facts[9]) if offset > 0)
     end, total = at + facts[7], 0
     while at < end:
@@ -57,14 +57,14 @@ def _pages_size(file: BinaryIO, facts: dict[int, Any]) -> int:
         header = _Thrift(file.read(PAGE_HEADER))
         page = header.struct()
         if page[2] < 0 or page[3] < 0:
-            raise ValueError("a page of less than no bytes")
+            raise ValueError("a page of negative size")
         at += header.at + page[3]
         total += page[2]
     return total
 
 
 class _Thrift:
-    """Reads values in Thrift's compact protocol; a structure is a dictionary by the numbers of its fields."""
+    """Reads values in Thrift's compact protocol; a structure is a dictionary keyed by field number."""
 
     def __init__(self, data: bytes):
         self.data, self.at = data, 0
@@ -105,7 +105,7 @@ class _Thrift:
     def _take(self, size: int) -> bytes:
         self.at += size
         if self.at > len(self.data):
-            raise IndexError("a value that goes on beyond the end")
+            raise IndexError("a value that extends past the end")
         return self.data[self.at - size : self.at]
 
     def _unsigned(self) -> int:

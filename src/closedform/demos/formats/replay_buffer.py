@@ -58,7 +58,7 @@ def _read(path: Path, store: ZarrStore, options: ReadOptions) -> Demos:
     ends = read_array(store, "meta/episode_ends", sizes)
     parts = [flat(path, key, read_array(store, f"data/{key}", sizes)) for key in observation_keys]
     if len({len(part) for part in parts}) != 1:
-        raise LoadError(f"{path}: expected observations of one length, found {[len(part) for part in parts]}")
+        raise LoadError(f"{path}: expected observations of equal length, found {[len(part) for part in parts]}")
     actions = read_array(store, f"data/{action_key}", sizes)
     attributes = read_attributes(store)
     rate = known_rate(path, attributes.get("rate"))
@@ -79,7 +79,7 @@ def _layout(path: Path, name: str, text: Any) -> Layout | None:
 
 
 def write(demos: Demos, path: Path) -> None:
-    """Writes a zarr v2 replay buffer, a zip if the name ends in .zip, else a folder."""
+    """Writes a zarr v2 replay buffer: a zip if the name ends in .zip, otherwise a folder."""
     zarr = require("zarr", "writing a zarr replay buffer")
     files: dict[str, Any] = {}  # zarr writes to memory, because a zip that it cannot finish is left open
     attributes: dict[str, Any] = {

@@ -77,7 +77,7 @@ def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
         kind = "absolute_6d" if known and any(e.kind == "rotation6d" for e in known.entries) else "absolute"
         if kind != options.actions:
             raise LoadError(
-                f"{path}: expected deltas to make {options.actions}, found {kind}: begin with the recording"
+                f"{path}: expected delta actions to make {options.actions}, found {kind}: start from the recording"
             )
         options = replace(options, actions="recorded")  # they are so already
     form = "absolute" if is_absolute(environment) and options.actions == "recorded" else options.actions
@@ -91,7 +91,7 @@ def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
         parts = [flat(path, key, observed[key]) for key in keys]
         if len({len(part) for part in parts}) != 1:
             found = ", ".join(f"{key} {len(part)}" for key, part in zip(keys, parts, strict=True))
-            raise LoadError(f"{path}: {name}: expected observations of one length, found {found}")
+            raise LoadError(f"{path}: {name}: expected observations of equal length, found {found}")
         actions = flat(path, "actions", _Arrays(path, name, demo, sizes)[options.action_key or "actions"])
         if options.actions != "recorded":
             actions = _absolute(path, name, observed, actions, environment, options.actions)
@@ -127,7 +127,7 @@ def _mask(path: Path, file: Any, name: str, sizes: Sizes) -> set[str]:
 
 
 def _checksums(path: Path, data: Any, names: list[str]) -> Checksums | None:
-    """What our writer noted with each episode; None if another program wrote the file."""
+    """The checksums that our writer stored with each episode; None if another program wrote the file."""
     description = data.attrs.get(KEY)
     found = [member(path, data, name).attrs.get(KEY) for name in names]
     if description is None and not any(checksum is not None for checksum in found):
@@ -153,13 +153,13 @@ class _Arrays:
 
 
 def is_absolute(environment: Mapping[str, Any]) -> bool:
-    """Whether actions are targets of robosuite's OSC_POSE controller, as Diffusion Policy keeps them."""
+    """Whether actions are absolute targets of robosuite's OSC_POSE controller, as in Diffusion Policy's files."""
     controller = controller_of(environment)
     return controller.get("type") == "OSC_POSE" and controller.get("control_delta") is False
 
 
 def controller_of(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The controller in `env_args`; of several arms that of the first, and {} if there is none."""
+    """The controller in `env_args`, that of the first arm if there are several; {} if there is none."""
     arguments = environment.get("env_kwargs")
     found = arguments.get("controller_configs") if isinstance(arguments, Mapping) else None
     if isinstance(found, list) and found:
@@ -168,7 +168,7 @@ def controller_of(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _default_keys(names: list[str]) -> tuple[str, ...]:
-    """Diffusion Policy's low-dimensional keys where they are, else everything that is not an image."""
+    """Diffusion Policy's low-dimensional keys if the file has them, otherwise everything but images."""
     if "observation" in names:
         return ("observation",)
     keys = LOW_DIM_KEYS + (SECOND_ARM_KEYS if SECOND_ARM_KEYS[0] in names else ())
@@ -198,7 +198,7 @@ def _layout(keys: tuple[str, ...], parts: list[np.ndarray], environment: dict[st
 
 
 def _action_layout(width: int, actions: str) -> Layout | None:
-    """One arm or two; deltas of position turn with a frame, absolute positions also move with it."""
+    """The layout for one or two arms: position deltas turn with a frame, absolute positions also move with it."""
     arm = {
         "recorded": [("vector", 3), ("other", 3), ("other", 1)],
         "absolute": [("position", 3), ("axis_angle", 3), ("other", 1)],
@@ -216,10 +216,10 @@ def _action_layout(width: int, actions: str) -> Layout | None:
 def _absolute(
     path: Path, name: str, observed: _Arrays, actions: np.ndarray, environment: dict[str, Any], form: str
 ) -> np.ndarray:
-    """The targets of robosuite's OSC_POSE controller for delta actions, from the pose that was observed.
+    """The targets of robosuite's OSC_POSE controller for delta actions, from the observed pose.
 
-    The controller adds the scaled delta to the pose of its own frame at the time, which is turned by -90 degrees about
-    the hand's z axis from `robot0_eef_quat`.
+    The controller adds the scaled delta to the current pose of its own frame, which is `robot0_eef_quat` rotated by -90
+    degrees about the hand's z axis.
     """
     controller = controller_of(environment)
     if controller.get("type") != "OSC_POSE" or not controller.get("control_delta", False):
@@ -228,7 +228,7 @@ def _absolute(
             f"control_delta {controller.get('control_delta')!r}"
         )
     if actions.shape[1] % 7:
-        raise LoadError(f"{path}: {name}: expected 7 numbers an arm for OSC_POSE, found {actions.shape[1]}")
+        raise LoadError(f"{path}: {name}: expected 7 numbers per arm for OSC_POSE, found {actions.shape[1]}")
     scale = np.asarray(controller["output_max"]) / np.asarray(controller.get("input_max", 1.0))
     parts = []
     for arm in range(actions.shape[1] // 7):
@@ -245,7 +245,7 @@ def _absolute(
 
 
 def write(demos: Demos, path: Path) -> None:
-    """Writes observations as the one key `obs/observation`, with the layouts as attributes."""
+    """Writes observations under the single key `obs/observation`, with the layouts as attributes."""
     h5py = require("h5py", "writing a robomimic file")
     checksums = Checksums.of(demos, demos.rate)
     # In memory, because HDF5 ends the process when it cannot close a file on a full disk.

@@ -1,7 +1,7 @@
-"""Arrays of numbers in zarr v2 and v3, decoded without asking a registry what their codecs are.
+"""Arrays of numbers in zarr v2 and v3, decoded without a codec registry.
 
-The metadata of the one array that is read is checked first: its dtype, its codecs, and how much it takes. Consolidated
-metadata is a copy that could differ, and is not looked at.
+The metadata of each array that is read is checked first: its dtype, its codecs and its size. Consolidated metadata is a
+copy that could differ, and is ignored.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ TYPES = (
 )
 MISSING = 2**64 - 1  # where a shard has no such chunk
 MOST_AXES = 16
-ZEROS = "if they were all zeros, write the array again with write_empty_chunks=True"
+ZEROS = "if they were all zeros, rewrite the array with write_empty_chunks=True"
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """How a chunk became bytes.
+    """How a chunk is encoded as bytes.
 
     Attributes:
         shape: of the chunk.
-        dtype: of its numbers, with the order of their bytes.
-        order: of its axes, as `numpy.transpose` takes it.
-        shard: how the chunks inside of it became bytes; None if there are none.
-        index: of a shard, how the table of its chunks became bytes, and whether it comes first.
-        codecs: what was then done with the bytes, in this order.
+        dtype: of its numbers, with their byte order.
+        order: of its axes, as in `numpy.transpose`.
+        shard: the encoding of the chunks inside it; None if it is not a shard.
+        index: for a shard, the encoding of its chunk table, and whether the table comes first.
+        codecs: applied to the bytes afterward, in this order.
     """
 
     shape: tuple[int, ...]
@@ -60,16 +60,16 @@ class Pipeline:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of a decoded chunk."""
+        """The size of a decoded chunk in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def largest(self) -> int:
-        """Bytes that a chunk may take on the way; filters may widen numbers, and a shard has a table."""
+        """The most bytes that a chunk may take while decoding; filters may widen numbers, and a shard has a table."""
         return 32 * self.n_bytes + 65536
 
     def decode(self, where: str, data: bytes, used: tuple[int, ...]) -> np.ndarray:
-        """The numbers of a chunk, (*shape), of which those before `used` on each axis lie inside of the array."""
+        """The numbers of a chunk, (*shape), of which those below `used` on each axis are inside the array."""
         for codec in reversed(self.codecs):
             data = decode(where, codec, data, self.largest)
         if self.shard is not None and self.index is not None:
@@ -94,7 +94,7 @@ class Pipeline:
                 continue  # beyond the array
             start, size = (int(number) for number in places[at])
             if start == MISSING and size == MISSING:
-                raise LoadError(f"{where}: expected every chunk of a shard, found one missing; {ZEROS}")
+                raise LoadError(f"{where}: expected every chunk of a shard, found a missing one; {ZEROS}")
             if start + size > len(data):
                 raise ValueError(f"a chunk at {start} of {size} bytes in a shard of {len(data)}")
             place = tuple(slice(b, b + n) for b, n in zip(begin, inner.shape, strict=True))
@@ -103,7 +103,7 @@ class Pipeline:
 
 
 def is_array(store: ZarrStore, name: str) -> bool:
-    """Whether a name is that of an array."""
+    """Whether there is an array of this name."""
     facts = store.read_json(f"{name}/zarr.json")
     return (
         facts.get("node_type") == "array" if facts is not None else store.read(f"{name}/.zarray", 1 << 26) is not None
@@ -119,7 +119,7 @@ def read_attributes(store: ZarrStore, name: str = "") -> dict[str, Any]:
 
 
 def read_array(store: ZarrStore, name: str, sizes: Sizes) -> np.ndarray:
-    """Reads an array; a chunk that is missing is an error, where zarr itself would give zeros."""
+    """Reads an array; a missing chunk is an error, where zarr itself would return zeros."""
     where = f"{store.path}: {name}"
     facts = store.read_json(f"{name}/zarr.json")
     if facts is not None:
@@ -127,7 +127,7 @@ def read_array(store: ZarrStore, name: str, sizes: Sizes) -> np.ndarray:
     else:
         facts = store.read_json(f"{name}/.zarray")
         if facts is None:
-            raise LoadError(f"{where}: expected an array there, found no .zarray or zarr.json")
+            raise LoadError(f"{where}: expected an array, found no .zarray or zarr.json")
         shape, pipeline, prefix, separator = _version_2(where, facts)
     grid = [-(-n // chunk) for n, chunk in zip(shape, pipeline.shape, strict=True)]
     count = math.prod(grid)
@@ -150,30 +150,32 @@ def read_array(store: ZarrStore, name: str, sizes: Sizes) -> np.ndarray:
         except LoadError:
             raise
         except Exception as error:  # decoders of damaged chunks raise anything
-            raise LoadError(f"{store.path}: expected a whole chunk in {file}, found {error}") from error
+            raise LoadError(f"{store.path}: expected a complete chunk in {file}, found {error}") from error
     return array
 
 
 def _whole(where: str, name: str, value: Any, least: int) -> tuple[int, ...]:
-    """A shape."""
+    """A tuple of whole numbers, such as a shape."""
     if (
         not isinstance(value, list)
         or len(value) > MOST_AXES
         or not all(type(n) is int and least <= n < 2**62 for n in value)
     ):
-        raise LoadError(f"{where}: expected {name} of whole numbers, found {brief(value)}")
+        raise LoadError(f"{where}: expected {name} to be whole numbers, found {brief(value)}")
     return tuple(value)
 
 
 def _shapes(where: str, shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     shape, chunks = _whole(where, "a shape", shape, 0), _whole(where, "a chunk's shape", chunks, 1)
     if not shape or len(shape) != len(chunks):
-        raise LoadError(f"{where}: expected chunks of as many axes as the array, found {len(chunks)} and {len(shape)}")
+        raise LoadError(
+            f"{where}: expected chunks with as many axes as the array, found {len(chunks)} and {len(shape)}"
+        )
     return shape, chunks
 
 
 def _version_2(where: str, facts: dict[str, Any]) -> tuple[tuple[int, ...], Pipeline, str, str]:
-    """The shape, how chunks became bytes, and how their files are called."""
+    """The shape, how chunks are encoded, and the naming of their files."""
     shape, chunks = _shapes(where, facts.get("shape"), facts.get("chunks"))
     dtype = number_dtype(where, facts.get("dtype"))
     filters, compressor = facts.get("filters") or [], facts.get("compressor")
@@ -214,16 +216,16 @@ def _named(where: str, value: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _pipeline(where: str, codecs: Any, shape: tuple[int, ...], dtype: np.dtype, depth: int = 0) -> Pipeline:
-    """Codecs of zarr v3: `transpose`, then `bytes` or `sharding_indexed`, then what is done with bytes."""
+    """Codecs of zarr v3: `transpose`, then `bytes` or `sharding_indexed`, then codecs of bytes."""
     if not isinstance(codecs, list) or depth > 1:
-        raise LoadError(f"{where}: expected a list of codecs and shards of chunks, found {brief(codecs)}")
+        raise LoadError(f"{where}: expected a list of codecs with at most one level of shards, found {brief(codecs)}")
     order, layer, done = tuple(range(len(shape))), None, []
     for codec in codecs:
         name, settings = _named(where, codec)
         if name == "transpose" and layer is None:
             step = _whole(where, "an order", settings.get("order"), 0)
             if sorted(step) != list(range(len(shape))):
-                raise LoadError(f"{where}: expected an order of {len(shape)} axes, found {list(step)}")
+                raise LoadError(f"{where}: expected a permutation of {len(shape)} axes, found {list(step)}")
             order = tuple(order[axis] for axis in step)
         elif name in ("bytes", "sharding_indexed") and layer is None:
             layer = name, settings
@@ -235,13 +237,15 @@ def _pipeline(where: str, codecs: Any, shape: tuple[int, ...], dtype: np.dtype, 
         raise LoadError(f"{where}: expected the codec bytes or sharding_indexed, found neither")
     if layer[0] == "bytes":
         if layer[1].get("endian", "little") not in ("little", "big"):
-            raise LoadError(f"{where}: expected bytes that are little or big endian, found neither")
+            raise LoadError(f"{where}: expected little or big endian, found neither")
         dtype = dtype.newbyteorder(">" if layer[1].get("endian") == "big" else "<")
         return Pipeline(shape, dtype, order, codecs=tuple(done))
     stored = tuple(shape[axis] for axis in order)
     _, inner = _shapes(where, list(stored), layer[1].get("chunk_shape"))
     if any(n % chunk for n, chunk in zip(stored, inner, strict=True)):
-        raise LoadError(f"{where}: expected shards of whole chunks, found {list(stored)} and {list(inner)}")
+        raise LoadError(
+            f"{where}: expected shards that are multiples of their chunks, found {list(stored)} and {list(inner)}"
+        )
     counts = tuple(n // chunk for n, chunk in zip(stored, inner, strict=True))
     shard = _pipeline(where, layer[1].get("codecs"), inner, dtype, depth + 1)
     default = [{"name": "bytes"}, {"name": "crc32c"}]

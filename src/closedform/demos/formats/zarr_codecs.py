@@ -1,7 +1,7 @@
-"""The codecs of zarr that can only make numbers, each bounded in what it may decode to.
+"""The zarr codecs that can only produce numbers, each with a limit on its decoded size.
 
-A zarr array names its codecs in its metadata, and some of those that packages register run code (`pickle`) or make
-objects. Nothing is looked up in a registry here: a codec that is not in this file is refused.
+A zarr array names its codecs in its metadata, and some registered codecs run code (`pickle`) or create objects. No
+registry is used here: a codec that is not in this file is refused.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ MEMORY = 1 << 28  # bytes that lzma may take
 
 
 def number_dtype(where: str, text: Any) -> np.dtype:
-    """A dtype of real numbers of a fixed width, written as numpy does, such as `<f8`; others are refused."""
+    """A dtype of real numbers of fixed width in numpy's notation, such as `<f8`; others are refused."""
     if not isinstance(text, str) or not DTYPE.fullmatch(text):
         raise LoadError(f"{where}: expected numbers, of dtype bool, int, uint or float, found {brief(text)}")
     return np.dtype(text)
 
 
 def decode(where: str, codec: dict[str, Any], data: bytes, largest: int) -> bytes:
-    """The bytes that a codec was given, at most `largest` of them.
+    """Decodes bytes with a codec; more than `largest` decoded bytes are refused.
 
     Args:
         where: for messages.
         codec: its name under `id`, and its parameters.
-        data: what it made of them.
-        largest: the most bytes that may come out.
+        data: the encoded bytes.
+        largest: the most decoded bytes.
     """
     decoded = CODECS[codec["id"]](data, codec, largest)
     if len(decoded) > largest:
@@ -45,12 +45,12 @@ def decode(where: str, codec: dict[str, Any], data: bytes, largest: int) -> byte
 
 
 def checked(where: str, codec: Any) -> dict[str, Any]:
-    """A codec as the metadata describes it; one that is not known to make numbers only is refused."""
+    """A codec from the metadata; one that is not known to produce only numbers is refused."""
     if not isinstance(codec, dict) or not isinstance(codec.get("id"), str):
         raise LoadError(f"{where}: expected a codec with an id, found {brief(codec)}")
     if codec["id"] not in CODECS:
         raise LoadError(
-            f"{where}: expected codecs that can only make numbers ({', '.join(CODECS)}), found {brief(codec['id'])}"
+            f"{where}: expected codecs that produce only numbers ({', '.join(CODECS)}), found {brief(codec['id'])}"
         )
     if codec["id"] == "delta":
         for name in ("dtype", "astype"):
@@ -59,14 +59,14 @@ def checked(where: str, codec: Any) -> dict[str, Any]:
 
 
 def _inflate(data: bytes, _: dict[str, Any], largest: int) -> bytes:
-    """zlib and gzip, where gzip files may follow each other."""
+    """zlib and gzip; gzip members may be concatenated."""
     parts, left = [], largest
     while data and left >= 0:
         machine = zlib.decompressobj(wbits=47)
         parts.append(machine.decompress(data, left + 1))
         left -= len(parts[-1])
         if left >= 0 and not machine.eof:
-            raise ValueError("compressed data that breaks off")
+            raise ValueError("truncated compressed data")
         data = machine.unused_data
     return b"".join(parts)
 
@@ -85,7 +85,7 @@ def _lzma(data: bytes, codec: dict[str, Any], largest: int) -> bytes:
 
 def _all_of(machine: Any, decoded: bytes, largest: int) -> bytes:
     if len(decoded) <= largest and not machine.eof:
-        raise ValueError("compressed data that breaks off")
+        raise ValueError("truncated compressed data")
     return decoded
 
 
@@ -96,7 +96,9 @@ def _blosc(data: bytes, _: dict[str, Any], largest: int) -> bytes:
         raise ValueError("blosc data without a header")
     size, length = (int.from_bytes(data[at : at + 4], "little") for at in (4, 12))
     if size > largest or not 16 <= length <= len(data):
-        raise ValueError(f"blosc data for {size} bytes where {largest} fit, {length} long where there are {len(data)}")
+        raise ValueError(
+            f"blosc data that decode to {size} bytes (at most {largest} fit), {length} bytes long of {len(data)}"
+        )
     return bytes(Blosc().decode(data))
 
 
@@ -105,7 +107,7 @@ def _lz4(data: bytes, _: dict[str, Any], largest: int) -> bytes:
 
     size = int.from_bytes(data[:4], "little")
     if len(data) < 4 or size > largest:
-        raise ValueError(f"lz4 data for {size} bytes where {largest} fit")
+        raise ValueError(f"lz4 data that decode to {size} bytes (at most {largest} fit)")
     return bytes(LZ4().decode(data))
 
 
@@ -116,14 +118,14 @@ def _zstd(data: bytes, _: dict[str, Any], largest: int) -> bytes:
 
         return pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(largest + 1)
     if size > largest:
-        raise ValueError(f"zstd data for {size} bytes where {largest} fit")
+        raise ValueError(f"zstd data that decode to {size} bytes (at most {largest} fit)")
     from numcodecs.zstd import Zstd
 
     return bytes(Zstd().decode(data))
 
 
 def _zstd_size(data: bytes) -> int | None:
-    """What the header of a frame says about its content (RFC 8878, 3.1.1.1)."""
+    """The decoded size that the header of a frame declares, if any (RFC 8878, 3.1.1.1)."""
     if data[:4] != b"\x28\xb5\x2f\xfd" or len(data) < 6:
         raise ValueError("zstd data without a header")
     flags = data[4]
@@ -155,7 +157,7 @@ def _delta(data: bytes, codec: dict[str, Any], largest: int) -> bytes:
     dtype = np.dtype(codec["dtype"])
     differences = np.frombuffer(data, np.dtype(codec.get("astype") or dtype))
     if len(differences) * dtype.itemsize > largest:
-        raise ValueError(f"differences of {len(differences)} numbers where {largest} bytes fit")
+        raise ValueError(f"delta-coded data of {len(differences)} numbers (at most {largest} bytes fit)")
     return np.cumsum(differences, dtype=dtype.newbyteorder("=")).astype(dtype).tobytes()
 
 

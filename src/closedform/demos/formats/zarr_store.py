@@ -15,7 +15,7 @@ LARGEST_METADATA = 64 << 20  # bytes
 
 
 class ZarrStore:
-    """Reads the files of a zarr group by their names, such as `data/state/0.0`.
+    """Reads the files of a zarr group by name, such as `data/state/0.0`.
 
     Args:
         path: a folder or a zip.
@@ -34,13 +34,13 @@ class ZarrStore:
 
     @property
     def stored(self) -> int:
-        """Bytes that all files take on the disk."""
+        """The bytes that all files take on disk."""
         if self._zip is not None:
             return self.path.stat().st_size
         return sum((Path(at) / name).stat().st_size for at, _, names in os.walk(self.path) for name in names)
 
     def read(self, name: str, largest: int) -> bytes | None:
-        """The content of a file, at most so many bytes; None if there is none."""
+        """The content of a file of at most `largest` bytes; None if there is no such file."""
         if self._zip is None:
             file = self.path / name
             if not file.is_file():
@@ -55,7 +55,7 @@ class ZarrStore:
         return (self.path / name).read_bytes() if self._zip is None else self._zip.read(name)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """A file of metadata; None if there is none."""
+        """A metadata file; None if there is none."""
         data = self.read(name, LARGEST_METADATA)
         if data is None:
             return None
@@ -65,7 +65,7 @@ class ZarrStore:
         return value
 
     def children(self, group: str) -> list[str]:
-        """The names in a group that may be arrays or groups."""
+        """The names in a group that could be arrays or groups."""
         if self._zip is None:
             folder = self.path / group
             return sorted(child.name for child in folder.iterdir() if child.is_dir()) if folder.is_dir() else []
@@ -73,7 +73,7 @@ class ZarrStore:
         return sorted({name.split("/")[0] for name in names if "/" in name})
 
     def count(self, array: str) -> int:
-        """How many files of an array are not metadata."""
+        """The number of files of an array that are not metadata."""
         if self._zip is None:
             names = [name for _, _, names in os.walk(self.path / array) for name in names]
         else:

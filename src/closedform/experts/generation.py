@@ -1,4 +1,4 @@
-"""generate: a file of scripted demonstrations in robomimic's own HDF5 layout."""
+"""generation: a file of scripted demonstrations in robomimic's HDF5 format."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ def generate(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Lets the expert of a task act from the start states of seed, seed + 1, ... until enough episodes succeeded.
+    """Runs the expert of a task from the start states of seed, seed + 1, ... until enough episodes have succeeded.
 
-    Episodes are kept as they come in the folder `PATH.partial`, from which an interrupted call goes on. What is in the
-    file does not depend on how many processes made it.
+    Finished episodes are kept in the folder `PATH.partial`, from which an interrupted call resumes. The content of the
+    file does not depend on the number of processes.
 
     Args:
         task: one of `TASKS`.
-        n_episodes: successes to keep.
-        path: the HDF5 file; nothing may be there.
+        n_episodes: the number of successful episodes to write.
+        path: the HDF5 file, which must not exist yet.
         seed: of the first start state.
-        workers: how many processes.
-        progress: called with the successes and the tries so far.
+        workers: the number of processes.
+        progress: called with the successes and the attempts so far.
 
     Returns:
         How many seeds were tried.
     """
     if task not in TASKS:
-        raise ConfigError(f"no task {task!r}: expected one of {', '.join(TASKS)}")
+        raise ConfigError(f"unknown task {task!r}: expected one of {', '.join(TASKS)}")
     check_seed(seed, n_episodes)
     check_workers(workers)
     check_writable(path)
     if path.exists():
-        raise LoadError(f"{path}: expected nothing there to be overwritten; choose another name or remove it")
+        raise LoadError(f"{path}: expected a path that does not exist yet; choose another name or remove what is there")
     h5py = require("h5py", "writing a robomimic file")
     environment_arguments(task)  # needs all that the task needs
     partial = Partial(h5py, path.with_name(path.name + ".partial"), task, seed)
@@ -78,7 +78,7 @@ def generate(
 
 
 def _recordings(task: str, seeds: Iterator[int], workers: int) -> Generator[tuple[int, Recorded | None], None, None]:
-    """The episodes of seeds, in order."""
+    """Yields the episodes of seeds, in order."""
     if workers == 1:
         environment = Robomimic(task)
         for seed in seeds:
@@ -95,7 +95,7 @@ def _recordings(task: str, seeds: Iterator[int], workers: int) -> Generator[tupl
             waiting.append((seed, pool.submit(_record, seed)))
     except BrokenProcessPool as error:
         raise EvaluationError(
-            f"a worker process died, of memory or a crash, around seed {of}; fewer workers may help"
+            f"a worker process died around seed {of}, out of memory or in a crash; try fewer workers"
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -14,7 +14,7 @@ from closedform import load_demos
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ClosedFormError
 from closedform.evaluation.robomimic import Robomimic
-from closedform.experts.generate import generate
+from closedform.experts.generation import generate
 from closedform.experts.record import EXPERTS, record
 
 h5py: Any = import_module("h5py")
@@ -58,7 +58,7 @@ def test_an_interrupted_generation_goes_on_and_workers_change_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         generate("lift", 3, path, progress=stop)
     assert not path.exists()
-    with pytest.raises(ClosedFormError, match="a generation of 'lift' from seed 9 to go on with, found"):
+    with pytest.raises(ClosedFormError, match="a generation of 'lift' from seed 9 to resume, found"):
         generate("lift", 3, path, seed=9)
     generate("lift", 3, path)
     generate("lift", 3, tmp_path / "other.hdf5", workers=2)
@@ -69,7 +69,7 @@ def test_an_interrupted_generation_goes_on_and_workers_change_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     ("task", "n", "message"),
-    [("kitchen", 2, "no task 'kitchen': expected one of lift, can"), ("lift", 0, "expected at least one episode")],
+    [("kitchen", 2, "unknown task 'kitchen': expected one of lift, can"), ("lift", 0, "expected at least one episode")],
 )
 def test_what_cannot_be_generated_is_said(tmp_path, task, n, message):
     with pytest.raises(ClosedFormError, match=message):
@@ -114,17 +114,17 @@ def test_no_seed_is_left_out_by_several_workers(tmp_path):
 
 
 def test_places_that_cannot_be_written_are_said_at_once(tmp_path):
-    with pytest.raises(ClosedFormError, match="expected the name of a file to write, found a folder"):
+    with pytest.raises(ClosedFormError, match="expected a file to write, found a folder"):
         generate("lift", 1, tmp_path)
     (tmp_path / "x.hdf5.partial").write_text("not HDF5")
-    with pytest.raises(ClosedFormError, match=r"x\.hdf5\.partial: expected a generation to go on with.*remove it"):
+    with pytest.raises(ClosedFormError, match=r"x\.hdf5\.partial: expected a generation to resume.*remove it"):
         generate("lift", 1, tmp_path / "x.hdf5")
 
 
 def test_an_output_that_is_there_is_refused_before_the_work(tmp_path, monkeypatch):
-    monkeypatch.setattr("closedform.experts.generate.Robomimic", None)  # nothing is begun
+    monkeypatch.setattr("closedform.experts.generation.Robomimic", None)  # nothing is begun
     (tmp_path / "x.hdf5").write_text("mine")
-    with pytest.raises(ClosedFormError, match=r"x\.hdf5: expected nothing there to be overwritten"):
+    with pytest.raises(ClosedFormError, match=r"x\.hdf5: expected a path that does not exist yet"):
         generate("lift", 1, tmp_path / "x.hdf5")
     assert [path.name for path in tmp_path.iterdir()] == ["x.hdf5"]
 
@@ -135,7 +135,7 @@ def test_a_full_disk_is_one_line_and_loses_no_episode(tmp_path):
 import resource, sys
 from pathlib import Path
 from closedform.errors import SaveError
-from closedform.experts import generate
+from closedform.experts import generation
 from closedform.experts.record import Recorded
 import numpy as np
 
@@ -143,18 +143,18 @@ def record(environment, seed):
     values = np.random.default_rng(seed).normal(size=(2000, 3))
     return Recorded(seed, {"object": values}, values, np.ones(2000, bool), values, "model")
 
-generate.record, generate.Robomimic = record, lambda task: None
+generation.record, generation.Robomimic = record, lambda task: None
 for limit, message in ((50_000, "seed_0"), (500_000, "x.hdf5: ")):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
-        generate.generate("lift", 4, Path("x.hdf5"))
+        generation.generate("lift", 4, Path("x.hdf5"))
         raise AssertionError("there was room")
     except SaveError as error:
         assert message in str(error) and "File too large; nothing was changed" in str(error), error
 assert len(list(Path("x.hdf5.partial").glob("seed_*.hdf5"))) == 4 and not Path("x.hdf5").exists()
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-generate.record = None
-print(generate.generate("lift", 4, Path("x.hdf5")), [path.name for path in Path().iterdir()])
+generation.record = None
+print(generation.generate("lift", 4, Path("x.hdf5")), [path.name for path in Path().iterdir()])
 """
     pytest.importorskip("resource")
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
