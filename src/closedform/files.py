@@ -26,7 +26,7 @@ except ImportError:  # Windows
 
 MAX_HEADER = 1_000_000  # bytes of the header of a safetensors file of a few arrays
 BLOCK = 1 << 24  # bytes that are looked at together
-DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "<i1", "I32": "<i4", "I64": "<i8", "U8": "<u1"}
+_DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "<i1", "I32": "<i4", "I64": "<i8", "U8": "<u1"}
 
 
 def parse_json(text: str | bytes, where: object, expected: str = "JSON") -> Any:
@@ -260,7 +260,7 @@ def _place(facts: dict[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...], int, 
     shape, (begin, end) = tuple(facts["shape"]), facts["data_offsets"]
     if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
         raise TypeError(f"shape {str(shape)[:100]}")
-    return np.dtype(DTYPES[facts["dtype"]]), shape, begin, end
+    return np.dtype(_DTYPES[facts["dtype"]]), shape, begin, end
 
 
 def name_of(file: BinaryIO, path: Path) -> str:

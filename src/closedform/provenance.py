@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = (
+_PACKAGES = (
     *("closedform", "numpy", "numba", "torch", "jax"),
     *("gymnasium", "gym-pusht", "pymunk", "robosuite", "metaworld", "mujoco"),
 )
@@ -21,7 +21,7 @@ PACKAGES = (
 def versions() -> dict[str, str]:
     """The versions of Python and of the installed packages that a result can depend on."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in _PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

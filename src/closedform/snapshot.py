@@ -13,7 +13,7 @@ import numpy as np
 from closedform.errors import LoadError
 from closedform.files import map_safetensors, parse_json
 
-MAX_JSON = 16_000_000  # bytes
+_MAX_JSON = 16_000_000  # bytes
 
 
 class Snapshot:
@@ -108,10 +108,10 @@ class Snapshot:
         """Parses a JSON file; anything wrong with it raises `LoadError`."""
         if name not in self.files:
             raise LoadError(f"{self.folder}: expected a saved policy, found no {name} in it")
-        if self.size(name) > MAX_JSON:
-            raise LoadError(f"{self.folder / name}: expected at most {MAX_JSON} bytes, found {self.size(name)}")
+        if self.size(name) > _MAX_JSON:
+            raise LoadError(f"{self.folder / name}: expected at most {_MAX_JSON} bytes, found {self.size(name)}")
         self.files[name].seek(0)
-        return parse_json(self.files[name].read(MAX_JSON), self.folder / name, expected)
+        return parse_json(self.files[name].read(_MAX_JSON), self.folder / name, expected)
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """The arrays of a safetensors file, memory-mapped; anything wrong with it raises `LoadError`."""

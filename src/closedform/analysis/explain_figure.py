@@ -11,9 +11,9 @@ from closedform.demos.layout import Layout
 from closedform.evaluation.environment import Scene
 from closedform.figures import ACCENT, COLORS, INK, LARGEST, QUIET, drawable, literal, png, pyplot
 
-MOST_SHOWN = 40  # demonstrated chunks in one picture
-MOST_LISTED = 8
-BLUE = COLORS[0]
+_MOST_SHOWN = 40  # demonstrated chunks in one picture
+_MOST_LISTED = 8
+_BLUE = COLORS[0]
 
 
 def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Scene | None, title: str) -> bytes:
@@ -28,7 +28,7 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
     planar = planar_columns(action_layout)
 
     axis = figure.add_subplot(grid[0, :6])
-    draw_plan(axis, explanation, planar, picture, extent)
+    _draw_plan(axis, explanation, planar, picture, extent)
     _label(axis, planar, picture)
     axis.set_title(
         "Nearest demonstrations (gray), those with weight (blue),\nthe plan (black) and its executed part (red)"
@@ -40,7 +40,7 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
         axis = figure.add_subplot(grid[1, i * span : (i + 1) * span])
         _backdrop(axis, picture, extent)
         for chunk in chunks:
-            _line(axis, chunk, planar, color=BLUE, linewidth=1, alpha=0.6 - 0.5 * level, marker=".", markersize=3)
+            _line(axis, chunk, planar, color=_BLUE, linewidth=1, alpha=0.6 - 0.5 * level, marker=".", markersize=3)
         _label(axis, planar, picture)
         axis.set_title(f"{len(chunks)} samples at noise level {level:.2f}")
     return png(figure)
@@ -54,7 +54,7 @@ def planar_columns(layout: Layout) -> tuple[int, int] | None:
     return None
 
 
-def draw_plan(
+def _draw_plan(
     axis: Any,
     explanation: Explanation,
     planar: tuple[int, int] | None,
@@ -66,9 +66,9 @@ def draw_plan(
     plan = explanation.plan
     for chunk in explanation.nearest_transferred:
         _line(axis, chunk, planar, color=QUIET, linewidth=1, marker=".", markersize=2)
-    for chunk, weight in zip(explanation.transferred[:MOST_SHOWN], plan.weights[:MOST_SHOWN], strict=True):
+    for chunk, weight in zip(explanation.transferred[:_MOST_SHOWN], plan.weights[:_MOST_SHOWN], strict=True):
         alpha = float(0.15 + 0.85 * weight / plan.weights[0])
-        _line(axis, chunk, planar, color=BLUE, linewidth=1 + 2 * float(weight), alpha=alpha)
+        _line(axis, chunk, planar, color=_BLUE, linewidth=1 + 2 * float(weight), alpha=alpha)
     _line(axis, plan.actions, planar, color=INK, linewidth=1.5, marker=".", markersize=5)
     done = plan.actions[: explanation.n_execute]
     _line(axis, done, planar, color=ACCENT, linewidth=2.5, marker="o", markersize=4)
@@ -105,12 +105,12 @@ def _draw_list(axis: Any, explanation: Explanation) -> None:
     plan = explanation.plan
     axis.axis("off")
     axis.set_title("Demonstrations and their weights\n ")
-    rows = list(zip(plan.episodes, plan.steps, plan.weights, strict=True))[:MOST_LISTED]
+    rows = list(zip(plan.episodes, plan.steps, plan.weights, strict=True))[:_MOST_LISTED]
     lines = [f"episode {e:4d}  step {s:4d}   {w:6.1%}" for e, s, w in rows]
     if len(plan.weights) > len(rows):
         lines.append(f"and {len(plan.weights) - len(rows)} more   {plan.weights[len(rows) :].sum():13.1%}")
     lines += ["", "nearest window of each episode"]
-    lines += [f"episode {e:4d}  step {s:4d}   {d:6.2f}" for e, s, d in explanation.nearest[:MOST_LISTED]]
+    lines += [f"episode {e:4d}  step {s:4d}   {d:6.2f}" for e, s, d in explanation.nearest[:_MOST_LISTED]]
     lines += [
         "",
         f"frame: {plan.frame}",
@@ -128,7 +128,7 @@ def _draw_familiarity(axis: Any, explanation: Explanation) -> None:
     if np.isfinite(familiarity.threshold):
         axis.axvline(min(familiarity.threshold, LARGEST), color=INK, linestyle="--", linewidth=1)
     alarm = familiarity.alarm(distance)
-    axis.axvline(min(distance, LARGEST), color=ACCENT if alarm else BLUE, linewidth=2.5)
+    axis.axvline(min(distance, LARGEST), color=ACCENT if alarm else _BLUE, linewidth=2.5)
     nearer = familiarity.share_nearer(distance)
     axis.set(
         yticks=[],

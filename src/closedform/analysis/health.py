@@ -16,9 +16,9 @@ from closedform.demos.layout import SPATIAL_ROTATIONS, Layout
 from closedform.errors import ClosedFormError
 from closedform.policies.closed_form import ClosedFormPolicy
 
-IDLE_SECONDS, IDLE_STEPS = 1.0, 10  # how long nothing may change before it counts as idle
-MOST_LISTED = 5  # problems of one kind that are listed one by one
-LEAVE_OUT_EPISODES, QUERIES = 206, 10  # episodes that are left out in turn, and steps of each that are predicted
+_IDLE_SECONDS, _IDLE_STEPS = 1.0, 10  # how long nothing may change before it counts as idle
+_MOST_LISTED = 5  # problems of one kind that are listed one by one
+_LEAVE_OUT_EPISODES, _QUERIES = 206, 10  # episodes that are left out in turn, and steps of each that are predicted
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,11 @@ def _place(lengths: list[int], row: int) -> tuple[int, int]:
 
 def _listed(rows: np.ndarray, make: Callable[[int], Problem], kind: str, severity: str) -> list[Problem]:
     """The first of many problems of a kind, and a summary of the others."""
-    problems = [make(int(row)) for row in rows[:MOST_LISTED]]
-    if len(rows) > MOST_LISTED:
-        others = list(dict.fromkeys(make(int(row)).episode for row in rows[MOST_LISTED:1000]))
+    problems = [make(int(row)) for row in rows[:_MOST_LISTED]]
+    if len(rows) > _MOST_LISTED:
+        others = list(dict.fromkeys(make(int(row)).episode for row in rows[_MOST_LISTED:1000]))
         where = ", ".join(map(str, others[:30])) + (", ..." if len(others) > 30 else "")
-        message = f"{len(rows) - MOST_LISTED} more of the same kind, in episodes {where}"
+        message = f"{len(rows) - _MOST_LISTED} more of the same kind, in episodes {where}"
         problems.append(Problem(severity, kind, message, "see the first ones"))
     return problems
 
@@ -277,7 +277,7 @@ def _duplicates(demos: Demos) -> list[Problem]:
 
 def _idle(demos: Demos) -> list[Problem]:
     """Runs of steps in which neither observations nor actions change by a thousandth of their spread."""
-    shortest = max(IDLE_STEPS, int(IDLE_SECONDS * demos.rate)) if demos.rate else IDLE_STEPS
+    shortest = max(_IDLE_STEPS, int(_IDLE_SECONDS * demos.rate)) if demos.rate else _IDLE_STEPS
     scales = []
     for values in (demos.all_observations(), demos.all_actions()):
         finite = np.where(np.isfinite(values), values, 0)
@@ -316,7 +316,7 @@ def _short(lengths: list[int]) -> list[Problem]:
         )
         for i, n in enumerate(lengths)
         if n < 0.2 * typical
-    ][:MOST_LISTED]
+    ][:_MOST_LISTED]
 
 
 def _leave_one_out(
@@ -344,9 +344,9 @@ def _predict(
     say: Callable[[str, float], object],
 ) -> None:
     n_episodes = len(errors)
-    most = LEAVE_OUT_EPISODES if policy.n_windows < 200_000 else 20
+    most = _LEAVE_OUT_EPISODES if policy.n_windows < 200_000 else 20
     chosen = np.unique(np.linspace(0, n_episodes - 1, min(most, n_episodes)).astype(int)).tolist()
-    for count, left_out in enumerate(leave_one_out(policy, episodes=chosen, n_windows=QUERIES)):
+    for count, left_out in enumerate(leave_one_out(policy, episodes=chosen, n_windows=_QUERIES)):
         say("leave-one-out prediction", count / len(chosen))
         errors[left_out.episode] = left_out.rms_error
         places = zip(left_out.steps.tolist(), left_out.distances.tolist(), strict=True)

@@ -37,10 +37,10 @@ from closedform.figures import (
 from closedform.files import check_writable, write_file
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 
-N_STILLS = 6  # pictures in a filmstrip
-LEFT_THE_DATA = 0.1  # share of plans in alarm, where one in a hundred is usual
-MOST_PICTURED = 4  # failures with a picture; all are listed
-STYLE = """
+_N_STILLS = 6  # pictures in a filmstrip
+_LEFT_THE_DATA = 0.1  # share of plans in alarm, where one in a hundred is usual
+_MOST_PICTURED = 4  # failures with a picture; all are listed
+_STYLE = """
 .rollout { display: grid; grid-template-columns: 260px 1fr; gap: 1rem; align-items: start; margin-bottom: 1.2rem; }
 .rollout video { width: 100%; border: 1px solid #d8dee9; }
 .figures { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; }
@@ -76,7 +76,7 @@ def write_report(
         share = partial(_share, say, name, i, len(all_results))
         parts.append(_section(name, results, env, share))
     page = f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title><style>{PAGE_STYLE}{STYLE}</style>
+<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title><style>{PAGE_STYLE}{_STYLE}</style>
 {"".join(parts)}
 </html>
 """
@@ -216,8 +216,8 @@ def _rollout(study: Study, environment: Environment, row: EpisodeResult) -> str:
 def _strip(rollout: Rollout, frames: list[np.ndarray], rate: float) -> bytes:
     plt = pyplot()
     figure = plt.figure(figsize=(10.5, 4.0), layout="constrained")
-    grid = figure.add_gridspec(2, N_STILLS, height_ratios=(1.35, 1))
-    for i, index in enumerate(np.linspace(0, len(frames) - 1, N_STILLS).astype(int)):
+    grid = figure.add_gridspec(2, _N_STILLS, height_ratios=(1.35, 1))
+    for i, index in enumerate(np.linspace(0, len(frames) - 1, _N_STILLS).astype(int)):
         axis = figure.add_subplot(grid[0, i])
         axis.imshow(frames[index])
         axis.set(xticks=[], yticks=[], title=f"{index / rate:.1f} s")
@@ -243,7 +243,7 @@ def _failures(study: Study, environment: Environment, failures: list[EpisodeResu
     rows = []
     for row in failures:
         alarms = 0.0 if familiarity is None else float(np.mean([familiarity.alarm(d) for d in row.distances]))
-        left = alarms > LEFT_THE_DATA
+        left = alarms > _LEFT_THE_DATA
         causes = [word for word, found in (("left the data", left), ("looped", row.loop)) if found]
         rows.append(
             [
@@ -267,7 +267,7 @@ def _failures(study: Study, environment: Environment, failures: list[EpisodeResu
         "repeats",
         "most used demonstrations",
     ]
-    pictures = [_failure_picture(study, environment, row.seed) for row in failures[:MOST_PICTURED]]
+    pictures = [_failure_picture(study, environment, row.seed) for row in failures[:_MOST_PICTURED]]
     note = (
         "<p class='note'>Distances are to the nearest demonstrated observation. The <em>alarm rate</em> is the "
         "fraction of plans farther away than 99% of left-out demonstrations; above a tenth, the rollout is said to "

@@ -15,12 +15,12 @@ from closedform.errors import ClosedFormError, ClosedFormWarning, DataError
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig
 
-HORIZON = 8  # actions that are predicted, the same for all chunk lengths
-N_SAMPLES = 2
+_HORIZON = 8  # actions that are predicted, the same for all chunk lengths
+_N_SAMPLES = 2
 QUICK = {"n_diffusion_steps": 20, "n_perturbations": 8}  # enough to tell configurations apart
-N_EPISODES = 100  # left out, evenly spread
-N_WINDOWS = 8  # of each
-LEAST_GAIN = 0.01  # of the error, that a change is worth
+_N_EPISODES = 100  # left out, evenly spread
+_N_WINDOWS = 8  # of each
+_LEAST_GAIN = 0.01  # of the error, that a change is worth
 
 GRID: dict[str, tuple[Any, ...]] = {
     "n_obs_steps": (1, 2),  # a person's own motion tells more of their next action than a policy's of its own
@@ -105,7 +105,7 @@ def tune(
                     gain = try_out(config) - try_out(candidate)
                 except ClosedFormError:  # such as chunks longer than every episode
                     continue
-                needed = max(np.std(gain, ddof=1) / np.sqrt(len(gain)), LEAST_GAIN * np.mean(try_out(config)))
+                needed = max(np.std(gain, ddof=1) / np.sqrt(len(gain)), _LEAST_GAIN * np.mean(try_out(config)))
                 if np.mean(gain) > needed:
                     config = candidate
     trials = [_trial(candidate, error) for candidate, error in errors.items()]
@@ -120,9 +120,11 @@ def prediction_errors(policy: ClosedFormPolicy) -> np.ndarray:
     penalizes the distance of a sample to anything that was demonstrated.
     """
     n_episodes = len(policy.episode_ids)
-    chosen = np.unique(np.linspace(0, n_episodes - 1, min(N_EPISODES, n_episodes)).astype(int)).tolist()
+    chosen = np.unique(np.linspace(0, n_episodes - 1, min(_N_EPISODES, n_episodes)).astype(int)).tolist()
     errors = []
-    for left_out in leave_one_out(policy, episodes=chosen, n_windows=N_WINDOWS, n_samples=N_SAMPLES, horizon=HORIZON):
+    for left_out in leave_one_out(
+        policy, episodes=chosen, n_windows=_N_WINDOWS, n_samples=_N_SAMPLES, horizon=_HORIZON
+    ):
         missed = np.sqrt(np.nanmean(np.square(left_out.differences), axis=(2, 3)))
         errors.append(float(np.mean(missed + left_out.departures)))
     return np.array(errors)

@@ -40,7 +40,7 @@ COMMANDS: dict[str, Any] = {
 }
 
 
-class Version:
+class _Version:
     """Prints the version."""
 
     def run(self) -> None:
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; errors are one line on stderr and exit status 2."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
-        run(Version)
+        run(_Version)
         return
     about = f"Training-free imitation learning, version {__version__}."
     run(lambda: tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="closedform", description=about, args=arguments))

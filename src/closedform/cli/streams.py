@@ -13,8 +13,8 @@ from typing import TextIO
 
 from closedform.errors import SaveError
 
-AS_GIVEN = "closedform-as-given"
-NARROWEST, WIDEST = 40, 400  # columns; tyro wraps forever in fewer, and pads every line in more
+_AS_GIVEN = "closedform-as-given"
+_NARROWEST, _WIDEST = 40, 400  # columns; tyro wraps forever in fewer, and pads every line in more
 
 
 def prepare() -> None:
@@ -23,7 +23,7 @@ def prepare() -> None:
     Otherwise the descriptor of a closed stream would be reused by the next file that is opened, and output would end up
     in it. Printing to a closed stdout then fails at the end; a closed stderr is assumed to be intended.
     """
-    codecs.register_error(AS_GIVEN, _as_given)
+    codecs.register_error(_AS_GIVEN, _as_given)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
@@ -32,7 +32,7 @@ def prepare() -> None:
                 os.close(nowhere)
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors=AS_GIVEN)
+        sys.stdout.reconfigure(errors=_AS_GIVEN)
 
 
 def _as_given(error: UnicodeError) -> tuple[str | bytes, int]:
@@ -77,7 +77,7 @@ def discard(stream: TextIO) -> None:
 def bearable_width() -> Iterator[None]:
     """Keeps the width that help is wrapped to within readable bounds."""
     before, columns = os.environ.get("COLUMNS"), shutil.get_terminal_size().columns
-    os.environ["COLUMNS"] = str(min(max(columns, NARROWEST), WIDEST))
+    os.environ["COLUMNS"] = str(min(max(columns, _NARROWEST), _WIDEST))
     try:
         yield
     finally:

@@ -57,9 +57,9 @@ class Dataset:
 
 PUSHT_OBSERVATIONS = Layout.of(("agent", "position", 2), ("block", "position", 2), ("block", "angle"))
 PUSHT_ACTIONS = Layout.of(("agent", "position", 2))
-LEROBOT_PUSHT = "https://huggingface.co/datasets/lerobot/pusht/resolve/main"
-ASSETS = Path(__file__).parent.parent / "assets"
-ROBOMIMIC = "http://downloads.cs.stanford.edu/downloads/rt_benchmark"
+_LEROBOT_PUSHT = "https://huggingface.co/datasets/lerobot/pusht/resolve/main"
+_ASSETS = Path(__file__).parent.parent / "assets"
+_ROBOMIMIC = "http://downloads.cs.stanford.edu/downloads/rt_benchmark"
 
 
 def _robomimic(task: str, title: str) -> Dataset:
@@ -69,7 +69,7 @@ def _robomimic(task: str, title: str) -> Dataset:
         description=f"{title}: 200 proficient-human demonstrations, low-dimensional (Mandlekar et al., 2021)",
         license="MIT",
         reader="robomimic",
-        files=(RemoteFile(path, f"{ROBOMIMIC}/{task}/ph/low_dim_v141.hdf5"),),
+        files=(RemoteFile(path, f"{_ROBOMIMIC}/{task}/ph/low_dim_v141.hdf5"),),
         locations=(path,),
     )
 
@@ -106,9 +106,9 @@ _DATASETS = (
         license="MIT",
         reader="lerobot",
         files=(
-            RemoteFile("pusht-lerobot/meta/info.json", f"{LEROBOT_PUSHT}/meta/info.json"),
+            RemoteFile("pusht-lerobot/meta/info.json", f"{_LEROBOT_PUSHT}/meta/info.json"),
             RemoteFile(
-                "pusht-lerobot/data/chunk-000/file-000.parquet", f"{LEROBOT_PUSHT}/data/chunk-000/file-000.parquet"
+                "pusht-lerobot/data/chunk-000/file-000.parquet", f"{_LEROBOT_PUSHT}/data/chunk-000/file-000.parquet"
             ),
         ),
         locations=("pusht-lerobot",),
@@ -161,7 +161,7 @@ def find_dataset(name: str) -> Dataset:
 def cached_path(dataset: Dataset) -> Path | None:
     """The path of a dataset in the package or the cache; None if it has not been downloaded."""
     if dataset.asset is not None:
-        return ASSETS / dataset.asset
+        return _ASSETS / dataset.asset
     found = (cache_folder() / location for location in dataset.locations)
     return next((path for path in found if path.exists() and not _unfinished(path, dataset)), None)
 

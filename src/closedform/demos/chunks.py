@@ -29,7 +29,7 @@ class Chunks:
     steps: np.ndarray
 
 
-def window_length(n_obs_steps: int, n_action_steps: int, padding: bool) -> int:
+def _window_length(n_obs_steps: int, n_action_steps: int, padding: bool) -> int:
     """The number of steps an episode needs to yield at least one window."""
     return 1 if padding else n_obs_steps + n_action_steps - 1
 
@@ -62,7 +62,7 @@ def cut(
 
 def too_short(lengths: list[int], n_obs_steps: int, n_action_steps: int) -> DataError:
     """The error for demonstrations that are all too short."""
-    needed = window_length(n_obs_steps, n_action_steps, padding=False)
+    needed = _window_length(n_obs_steps, n_action_steps, padding=False)
     return DataError(
         f"every episode is shorter than one window: expected at least {needed} steps (n_obs_steps + n_action_steps - 1 "
         f"= {n_obs_steps} + {n_action_steps} - 1), found at most {max(lengths)}; record longer episodes, use "

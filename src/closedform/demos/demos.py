@@ -13,7 +13,7 @@ from closedform.demos.episode import Episode
 from closedform.demos.layout import Layout
 from closedform.errors import DataError
 
-RATES = (1e-6, 1e6)  # steps a second
+_RATES = (1e-6, 1e6)  # steps a second
 
 
 class Demos(Sequence[Episode]):
@@ -62,7 +62,7 @@ class Demos(Sequence[Episode]):
         self.observation_layout = observation_layout or Layout.plain(first.observations.shape[1])
         self.action_layout = action_layout or Layout.plain(first.actions.shape[1])
         for index, episode in enumerate(self.episodes):
-            check = check_episode if finite else check_widths
+            check = check_episode if finite else _check_widths
             check(episode, index, self.observation_layout, self.action_layout)
 
     @property
@@ -93,7 +93,7 @@ class Demos(Sequence[Episode]):
         if layouts == (self.observation_layout, self.action_layout):
             return self
         for index, episode in enumerate(self.episodes):
-            check = _check_form if self.finite else check_widths
+            check = _check_form if self.finite else _check_widths
             check(episode, index, *layouts)
         demos = copy(self)
         demos.observation_layout, demos.action_layout = layouts
@@ -155,9 +155,9 @@ def valid_rate(rate: Any) -> float | None:
         return None
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.integer | np.floating):
         raise DataError(f"rate: expected a number of steps per second, found {brief(rate)}")
-    if not RATES[0] <= rate <= RATES[1]:  # NaN is not either
+    if not _RATES[0] <= rate <= _RATES[1]:  # NaN is not either
         found = f"{float(rate):g}" if abs(rate) < 1e300 or rate != rate else "a number too large"
-        raise DataError(f"rate: expected between {RATES[0]:g} and {RATES[1]:g} steps per second, found {found}")
+        raise DataError(f"rate: expected between {_RATES[0]:g} and {_RATES[1]:g} steps per second, found {found}")
     return rate if isinstance(rate, int | float) else float(rate)
 
 
@@ -177,7 +177,7 @@ def as_episode(value: Episode | tuple[Any, Any] | Mapping[str, Any], index: int)
         raise DataError(f"episode {index}: {error}") from error
 
 
-def check_widths(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
+def _check_widths(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
     """Refuses an episode whose widths do not match the layouts."""
     for what, array, layout in (
         ("observations", episode.observations, observation_layout),
@@ -189,7 +189,7 @@ def check_widths(episode: Episode, name: int, observation_layout: Layout, action
 
 def check_episode(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
     """Refuses an episode with widths that do not match the layouts, non-finite numbers or invalid rotations."""
-    check_widths(episode, name, observation_layout, action_layout)
+    _check_widths(episode, name, observation_layout, action_layout)
     for what, array, layout in (
         ("observations", episode.observations, observation_layout),
         ("actions", episode.actions, action_layout),
@@ -206,7 +206,7 @@ def check_episode(episode: Episode, name: int, observation_layout: Layout, actio
 
 def _check_form(episode: Episode, name: int, observation_layout: Layout, action_layout: Layout) -> None:
     """`check_episode` for an episode that is known to be finite."""
-    check_widths(episode, name, observation_layout, action_layout)
+    _check_widths(episode, name, observation_layout, action_layout)
     check_rotations(episode.observations, observation_layout, f"episode {name}: observations")
     check_rotations(episode.actions, action_layout, f"episode {name}: actions")
 

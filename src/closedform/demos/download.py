@@ -29,9 +29,9 @@ from closedform.demos.catalog import Dataset, RemoteFile, cache_folder, cached_p
 from closedform.demos.manifest import read_manifest, sha256_of, write_manifest
 from closedform.errors import ClosedFormError, LoadError
 
-BLOCK = 1 << 18
-TIMEOUT = 30.0  # seconds without a byte
-ATTEMPTS = 5
+_BLOCK = 1 << 18
+_TIMEOUT = 30.0  # seconds without a byte
+_ATTEMPTS = 5
 LARGEST = 64 << 30  # bytes that an archive may unpack to
 
 
@@ -99,7 +99,7 @@ def _resolve(file: RemoteFile) -> tuple[str, str | None]:
     index = os.environ.get("PIP_INDEX_URL") or PyPI.simple_url
     page = f"{index.rstrip('/')}/{name.rsplit('-', 1)[0]}/"
     try:
-        with urllib.request.urlopen(page, timeout=TIMEOUT) as answer:
+        with urllib.request.urlopen(page, timeout=_TIMEOUT) as answer:
             text = answer.read(16 << 20).decode("utf-8", "replace")
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise LoadError(f"{page}: expected the package index to list {name}, found {error}") from error
@@ -117,8 +117,8 @@ def download(
     sha256: str | None = None,
     size: int | None = None,
     progress: bool = True,
-    timeout: float = TIMEOUT,
-    attempts: int = ATTEMPTS,
+    timeout: float = _TIMEOUT,
+    attempts: int = _ATTEMPTS,
 ) -> None:
     """Downloads a file. An interrupted download is kept as NAME.part and resumed the next time.
 
@@ -205,7 +205,7 @@ def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: boo
         total = begun + int(announced) if announced is not None else size
         bar = tqdm(total=total, initial=begun, unit="B", unit_scale=True, desc=part.stem, disable=not progress)
         with bar, part.open("ab" if continued else "wb") as file:
-            while block := answer.read(BLOCK):
+            while block := answer.read(_BLOCK):
                 if file.tell() + len(block) > (LARGEST if size is None else size):
                     raise LoadError(
                         f"{url}: expected {'at most ' + str(LARGEST) if size is None else size} bytes, found more; "
@@ -260,7 +260,7 @@ def unpack(archive: Path, folder: Path, *, member: str = "", largest: int = LARG
                 target = scratch / (PurePosixPath(name).name if member else _safe(archive, name))
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("wb") as file:
-                    while block := stream.read(BLOCK):
+                    while block := stream.read(_BLOCK):
                         left -= len(block)
                         if left < 0:
                             raise LoadError(f"{archive}: expected at most {largest} unpacked bytes, found more")

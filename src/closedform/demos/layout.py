@@ -28,7 +28,7 @@ Kind = Literal[
     "other",
 ]
 
-SIZES: dict[str, tuple[int, ...]] = {
+_SIZES: dict[str, tuple[int, ...]] = {
     "position": (2, 3),
     "vector": (2, 3),
     "angle": (1,),
@@ -38,7 +38,7 @@ SIZES: dict[str, tuple[int, ...]] = {
     "rotation6d_rows": (6,),
     "axis_angle": (3,),
 }
-LARGEST = 100_000_000  # numbers in an entry
+_LARGEST = 100_000_000  # numbers in an entry
 SPATIAL_ROTATIONS = ("quaternion", "quaternion_wxyz", "rotation6d", "rotation6d_rows", "axis_angle")
 ROTATIONS = ("angle", *SPATIAL_ROTATIONS)
 
@@ -73,15 +73,15 @@ class Entry:
     def __post_init__(self):
         if not isinstance(self.size, int) or isinstance(self.size, bool):
             raise ConfigError(f"a layout entry's size is a whole number, found {brief(self.size)}")
-        if abs(self.size) > LARGEST:
-            raise ConfigError(f"a layout entry has at most {LARGEST} numbers, found more")
+        if abs(self.size) > _LARGEST:
+            raise ConfigError(f"a layout entry has at most {_LARGEST} numbers, found more")
         if not (self.body is None or isinstance(self.body, str)):
             raise ConfigError(f"a layout entry's body is a name or None, found {brief(self.body)}")
         if self.kind not in get_args(Kind):
             raise ConfigError(
                 f"layout entry of unknown kind {brief(self.kind)}: expected one of {', '.join(get_args(Kind))}"
             )
-        sizes = SIZES.get(self.kind)
+        sizes = _SIZES.get(self.kind)
         if sizes is not None and self.size not in sizes:
             expected = " or ".join(map(str, sizes))
             raise ConfigError(f"a layout entry of kind {self.kind!r} has {expected} numbers, found size {self.size}")
@@ -128,7 +128,7 @@ class Layout:
         for entry in entries:
             if not isinstance(entry, tuple | list) or len(entry) not in (2, 3) or not isinstance(entry[1], str):
                 raise ConfigError(f"expected a layout entry (body, kind) or (body, kind, size), found {brief(entry)}")
-            size = entry[2] if len(entry) == 3 else SIZES.get(entry[1], (1,))[0]
+            size = entry[2] if len(entry) == 3 else _SIZES.get(entry[1], (1,))[0]
             built.append(Entry(kind=entry[1], size=size, body=entry[0]))
         return cls(tuple(built))
 

@@ -15,15 +15,15 @@ from closedform.demos.formats.common import ReadOptions, select
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError
 
-READERS: tuple[ModuleType, ...] = (folder, lerobot, replay_buffer, minari, robomimic, arrays)
-WRITERS: dict[str, ModuleType] = {
+_READERS: tuple[ModuleType, ...] = (folder, lerobot, replay_buffer, minari, robomimic, arrays)
+_WRITERS: dict[str, ModuleType] = {
     "folder": folder,
     "zarr": replay_buffer,
     "robomimic": robomimic,
     "lerobot": lerobot,
 }
 MOST_EPISODES = 1_000_000  # that can be asked for
-HDF5 = b"\x89HDF\r\n\x1a\n"
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def load_demos(
@@ -114,7 +114,7 @@ def find_reader(path: Path) -> ModuleType:
     if not (path.is_file() or path.is_dir()):  # it may never end, or never begin, and can be read only once
         raise LoadError(f"{path}: expected a file or folder of demonstrations, found a device or pipe")
     try:
-        for reader in READERS:
+        for reader in _READERS:
             if not _could_be(path, reader):
                 continue
             if reader.matches(path):
@@ -134,7 +134,7 @@ def _could_be(path: Path, reader: ModuleType) -> bool:
     if path.is_dir():
         return reader is minari
     with path.open("rb") as file:
-        return file.read(8) == HDF5
+        return file.read(8) == _HDF5
 
 
 def _kind(path: Path) -> str:
@@ -145,7 +145,7 @@ def _kind(path: Path) -> str:
         start = file.read(8)
     if start.startswith(b"PAR1"):
         return "a single parquet file; a LeRobot dataset is the folder with meta/info.json and data/"
-    if start == HDF5:
+    if start == _HDF5:
         return "an HDF5 file without data/demo_N or episode_N"
     return "an empty file" if not start else f"a file that starts with {start!r}"
 
@@ -170,6 +170,6 @@ def save_demos(demos: Demos, path: str | Path, to: str | None = None) -> None:
             raise ConfigError(
                 f"{path}: expected a name ending in .zarr, .zarr.zip, .hdf5 or no suffix, or an explicit format"
             )
-    if to not in WRITERS:
-        raise ConfigError(f"expected one of the formats {', '.join(WRITERS)}, found {to!r}")
-    WRITERS[to].write(demos, path)
+    if to not in _WRITERS:
+        raise ConfigError(f"expected one of the formats {', '.join(_WRITERS)}, found {to!r}")
+    _WRITERS[to].write(demos, path)

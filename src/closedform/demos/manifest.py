@@ -9,7 +9,7 @@ from pathlib import Path
 from closedform.errors import LoadError
 from closedform.files import replacing
 
-LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 def manifest_of(path: Path) -> Path:
@@ -43,7 +43,7 @@ def read_manifest(path: Path) -> dict[str, str] | None:
         lines = manifest.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise LoadError(f"{manifest}: expected checksums, found {error}") from error
-    matches = [LINE.fullmatch(line) for line in lines]
+    matches = [_LINE.fullmatch(line) for line in lines]
     noted = {match[2]: match[1] for match in matches if match}
     if len(noted) < len(lines) or not noted:
         raise LoadError(f"{manifest}: expected lines of sha256 and name, found other lines; fix or remove it")

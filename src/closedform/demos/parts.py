@@ -29,9 +29,9 @@ try:
 except ImportError:  # Windows, where recorders of one folder are not kept apart
     fcntl = None
 
-MAGIC, OLD_MAGIC = b"CFPART2\n", b"CFPART1\n"
-WIDTHS = struct.Struct("<8sii")
-CHECKSUM = struct.Struct("<I")
+_MAGIC, _OLD_MAGIC = b"CFPART2\n", b"CFPART1\n"
+_WIDTHS = struct.Struct("<8sii")
+_CHECKSUM = struct.Struct("<I")
 PART = re.compile(r"episode_(\d{6,})\.part(\.damaged)?")
 
 
@@ -39,7 +39,7 @@ class RecordError(ClosedFormError):
     """Recorded data could not be written; what was written before is still there."""
 
 
-class Part(NamedTuple):
+class _Part(NamedTuple):
     """The content of a part.
 
     Attributes:
@@ -68,13 +68,13 @@ def lock_folder(folder: Path) -> IO[str]:
 
 def part_header(d_o: int, d_a: int) -> bytes:
     """The header of a part."""
-    header = WIDTHS.pack(MAGIC, d_o, d_a)
-    return header + CHECKSUM.pack(zlib.crc32(header))
+    header = _WIDTHS.pack(_MAGIC, d_o, d_a)
+    return header + _CHECKSUM.pack(zlib.crc32(header))
 
 
 def part_row(numbers: bytes, index: int) -> bytes:
     """The bytes of a step, given its numbers as bytes: those and a checksum."""
-    return numbers + CHECKSUM.pack(zlib.crc32(numbers, index & 0xFFFFFFFF))
+    return numbers + _CHECKSUM.pack(zlib.crc32(numbers, index & 0xFFFFFFFF))
 
 
 def recover(folder: str | Path) -> list[int]:
@@ -108,7 +108,7 @@ def recover(folder: str | Path) -> list[int]:
 
 def _recover(path: Path) -> tuple[bool, str | None]:
     """Recovers one part and removes it; returns whether it yielded an episode, and what is wrong with it."""
-    part, final = parse_part(path), path.with_suffix(".safetensors")
+    part, final = _parse_part(path), path.with_suffix(".safetensors")
     episode, made = part.episode, False
     if len(episode):
         _check_widths(episode, path)
@@ -157,25 +157,25 @@ def _write(final: Path, episode: Episode) -> None:
 
 def read_part(path: Path) -> Episode:
     """Reads the complete steps of an unfinished episode, up to the first damaged one."""
-    return parse_part(path).episode
+    return _parse_part(path).episode
 
 
-def parse_part(path: Path) -> Part:
+def _parse_part(path: Path) -> _Part:
     """Parses a part; an incomplete or foreign header raises `LoadError`."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise LoadError(f"{path}: expected the part of an episode, found {error.strerror}") from error
-    old = data[: len(OLD_MAGIC)] == OLD_MAGIC
-    size = WIDTHS.size + (0 if old else CHECKSUM.size)
-    if len(data) < size and (MAGIC.startswith(data[:8]) or old):  # killed before there was a step
-        return Part(Episode(np.empty((0, 1)), np.empty((0, 1))), None)
-    magic, d_o, d_a = WIDTHS.unpack_from(data) if len(data) >= size else (b"", 0, 0)
-    known = old or (magic == MAGIC and data[WIDTHS.size : size] == CHECKSUM.pack(zlib.crc32(data[: WIDTHS.size])))
+    old = data[: len(_OLD_MAGIC)] == _OLD_MAGIC
+    size = _WIDTHS.size + (0 if old else _CHECKSUM.size)
+    if len(data) < size and (_MAGIC.startswith(data[:8]) or old):  # killed before there was a step
+        return _Part(Episode(np.empty((0, 1)), np.empty((0, 1))), None)
+    magic, d_o, d_a = _WIDTHS.unpack_from(data) if len(data) >= size else (b"", 0, 0)
+    known = old or (magic == _MAGIC and data[_WIDTHS.size : size] == _CHECKSUM.pack(zlib.crc32(data[: _WIDTHS.size])))
     if not known or d_o < 1 or d_a < 1:
         raise LoadError(f"{path}: expected the part of an episode, found a file that starts with {data[:8]!r}")
     width = 8 * (d_o + d_a)
-    stride = width + (0 if old else CHECKSUM.size)
+    stride = width + (0 if old else _CHECKSUM.size)
     n = (len(data) - size) // stride
     raw = np.frombuffer(data, np.uint8, n * stride, size).reshape(n, stride)
     rows = np.ascontiguousarray(raw[:, :width]).view("<f8").reshape(n, d_o + d_a)
@@ -187,4 +187,4 @@ def parse_part(path: Path) -> Part:
     problem = None if n_good == n else f"expected {n} intact steps, found a checksum mismatch in step {n_good}"
     if old and not n and len(data) > size:  # widths that no checksum vouches for
         problem = f"expected steps of {d_o + d_a} numbers, found less than one step"
-    return Part(Episode(rows[:n_good, :d_o].copy(), rows[:n_good, d_o:].copy()), problem)
+    return _Part(Episode(rows[:n_good, :d_o].copy(), rows[:n_good, d_o:].copy()), problem)

@@ -18,16 +18,16 @@ from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
 from closedform.policies.policy import Policy
 
-ENTRY_POINTS = "closedform.environments"
-MOST_EPISODES = 100_000
+_ENTRY_POINTS = "closedform.environments"
+_MOST_EPISODES = 100_000
 N_SEEDS = 2**32  # from 0
-MEMBERS = ("observation_layout", "action_layout", "max_steps", "rate", "reset", "step", "render")
-ROBOMIMIC = tuple(name + choice for name in TASKS for choice in ("", "_poses"))
+_MEMBERS = ("observation_layout", "action_layout", "max_steps", "rate", "reset", "step", "render")
+_ROBOMIMIC = tuple(name + choice for name in TASKS for choice in ("", "_poses"))
 BUILT_IN = {
     "pusht": "closedform.evaluation.pusht:PushT",
-    **{name: f"closedform.evaluation.robomimic:{name}" for name in ROBOMIMIC},
+    **{name: f"closedform.evaluation.robomimic:{name}" for name in _ROBOMIMIC},
 }
-FAMILIES = {"metaworld": "closedform.evaluation.metaworld"}  # `FAMILY:TASK`, where the module has a function `make`
+_FAMILIES = {"metaworld": "closedform.evaluation.metaworld"}  # `FAMILY:TASK`, where the module has a function `make`
 
 
 class StepResult(NamedTuple):
@@ -108,8 +108,8 @@ class ReadsDemos(Protocol):
 
 def environment_names() -> list[str]:
     """The environments available by name: the package's own and those of installed packages."""
-    families = (f"{family}:TASK" for family in FAMILIES)
-    return sorted({*BUILT_IN, *families, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    families = (f"{family}:TASK" for family in _FAMILIES)
+    return sorted({*BUILT_IN, *families, *(point.name for point in entry_points(group=_ENTRY_POINTS))})
 
 
 def check_trusted(name: str, given: str | None = None) -> None:
@@ -119,7 +119,7 @@ def check_trusted(name: str, given: str | None = None) -> None:
         name: the environment named in the file.
         given: the environment named by the user, if any.
     """
-    if name in environment_names() or name == given or name.partition(":")[0] in FAMILIES:
+    if name in environment_names() or name == given or name.partition(":")[0] in _FAMILIES:
         return
     if ":" not in name:
         raise LoadError(f"expected one of the environments {', '.join(environment_names())}, found {name!r}")
@@ -144,7 +144,7 @@ def make_environment(name: str) -> Environment:
         raise
     except Exception as error:  # it is somebody's code
         raise ConfigError(f"environment {name!r}: could not be created: {error!r}") from error
-    missing = [member for member in MEMBERS if not hasattr(environment, member)]
+    missing = [member for member in _MEMBERS if not hasattr(environment, member)]
     if missing:
         found = f"a {type(environment).__name__} without {', '.join(missing)}"
         raise ConfigError(f"environment {name!r}: expected an Environment, found {found}")
@@ -168,7 +168,7 @@ def describe_environment(name: str) -> EnvironmentSpec | None:
         name: see `make_environment`.
     """
     factory = _factory(name)
-    if not isinstance(factory, type) or not all(hasattr(factory, member) for member in MEMBERS):
+    if not isinstance(factory, type) or not all(hasattr(factory, member) for member in _MEMBERS):
         return None
     known = cast("Environment", factory)
     if not isinstance(known.observation_layout, Layout) or not isinstance(known.action_layout, Layout):
@@ -183,8 +183,8 @@ def describe_environment(name: str) -> EnvironmentSpec | None:
 
 def check_seed(seed: int, n: int = 1) -> None:
     """Refuses seeds out of range, and too many episodes."""
-    if not 1 <= n <= MOST_EPISODES:
-        raise ConfigError(f"episodes: expected at least one episode and at most {MOST_EPISODES}, found {n}")
+    if not 1 <= n <= _MOST_EPISODES:
+        raise ConfigError(f"episodes: expected at least one episode and at most {_MOST_EPISODES}, found {n}")
     if seed < 0 or seed + n > N_SEEDS:
         raise ConfigError(f"expected seeds from 0 to 2^32 - 1, found {seed}{f' to {seed + n - 1}' if n > 1 else ''}")
 
@@ -207,13 +207,13 @@ def check_fit(environment: EnvironmentSpec, subject: Demos | Policy, name: str) 
 
 
 def _factory(name: str) -> Callable[[], Any]:
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in entry_points(group=_ENTRY_POINTS):
         if point.name == name:
             return point.load()
     path = BUILT_IN.get(name, name)
     module, colon, attribute = path.partition(":")
-    if colon and attribute and module in FAMILIES:
-        return partial(importlib.import_module(FAMILIES[module]).make, attribute)
+    if colon and attribute and module in _FAMILIES:
+        return partial(importlib.import_module(_FAMILIES[module]).make, attribute)
     if not (module and colon and attribute):
         raise ConfigError(
             f"unknown environment {name!r}: expected {', '.join(environment_names())}, or package.module:function"

@@ -41,7 +41,7 @@ class EpisodeResult:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        taken = sorted(NAMES & self.extra.keys())
+        taken = sorted(_NAMES & self.extra.keys())
         if taken:
             raise DataError(f"expected `describe` to return new field names, found the existing one {taken[0]!r}")
 
@@ -68,7 +68,7 @@ class EpisodeResult:
             distances=tuple(row["distances"]),
             latency_ms=tuple(row["latency_ms"]),
             neural_shares=None if shares is None else tuple(shares),
-            extra={key: value for key, value in row.items() if key not in NAMES},
+            extra={key: value for key, value in row.items() if key not in _NAMES},
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -89,4 +89,4 @@ class EpisodeResult:
         return {**row, **self.extra}
 
 
-NAMES = frozenset(one.name for one in fields(EpisodeResult)) - {"extra"}
+_NAMES = frozenset(one.name for one in fields(EpisodeResult)) - {"extra"}

@@ -21,8 +21,15 @@ from closedform.files import read_json, write_file
 
 FORMAT = "closedform-results"
 FORMAT_VERSION = 1
-FIGURES = ("complete", "score", "success", "steps", "latency_ms")
-NAMES = {"format", "format_version", *Subject.__dataclass_fields__, *FIGURES, *Origin.__dataclass_fields__, "episodes"}
+_FIGURES = ("complete", "score", "success", "steps", "latency_ms")
+_NAMES = {
+    "format",
+    "format_version",
+    *Subject.__dataclass_fields__,
+    *_FIGURES,
+    *Origin.__dataclass_fields__,
+    "episodes",
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class EvaluationResult:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        taken = sorted(NAMES & self.extra.keys())
+        taken = sorted(_NAMES & self.extra.keys())
         if taken:
             raise DataError(f"expected extra fields with new names, found the existing one {taken[0]!r}")
 
@@ -123,7 +130,7 @@ class EvaluationResult:
                 EpisodeResult.from_json(row, where, f"episodes[{index}].")
                 for index, row in enumerate(content["episodes"])
             ),
-            extra={key: value for key, value in content.items() if key not in NAMES},
+            extra={key: value for key, value in content.items() if key not in _NAMES},
         )
         result._check_agreement(where)
         return result

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-N_RESAMPLES = 10_000
-Z95 = 1.959963984540054
+_N_RESAMPLES = 10_000
+_Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -38,23 +38,23 @@ def bootstrap_ci95(values: np.ndarray) -> tuple[float, float]:
     """The 95% interval of a mean by the percentile bootstrap; the same values always give the same interval."""
     values = np.asarray(values, np.float64)
     rng = np.random.default_rng(0)
-    means = np.concatenate([rng.choice(values, (500, len(values))).mean(1) for _ in range(N_RESAMPLES // 500)])
+    means = np.concatenate([rng.choice(values, (500, len(values))).mean(1) for _ in range(_N_RESAMPLES // 500)])
     low, high = np.quantile(means, (0.025, 0.975))
     return float(low), float(high)
 
 
 def wilson_ci95(n_successes: int, n: int) -> tuple[float, float]:
     """The 95% interval of a rate (Wilson, 1927), which stays within [0, 1] and has a width even at 0 and 1."""
-    rate, z2 = n_successes / n, Z95**2
+    rate, z2 = n_successes / n, _Z95**2
     center = (rate + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z95 * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    half = _Z95 * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
     return max(0.0, center - half), min(1.0, center + half)
 
 
 def ratio_ci95(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float]:
     """The 95% interval of sum(parts) / sum(wholes), by the bootstrap over episodes: events in one are correlated."""
     rng, sums = np.random.default_rng(0), []
-    for _ in range(N_RESAMPLES // 500):
+    for _ in range(_N_RESAMPLES // 500):
         rows = rng.integers(len(parts), size=(500, len(parts)))
         sums.append(np.asarray(parts)[rows].sum(1) / np.maximum(np.asarray(wholes)[rows].sum(1), 1e-12))
     low, high = np.quantile(np.concatenate(sums), (0.025, 0.975))

@@ -14,7 +14,7 @@ import numpy as np
 
 from closedform.kernels.jit import jit
 
-NULLSPACE_STIFFNESS = 10.0  # robosuite's, critically damped
+_NULLSPACE_STIFFNESS = 10.0  # robosuite's, critically damped
 
 
 class Pose(NamedTuple):
@@ -24,7 +24,7 @@ class Pose(NamedTuple):
     axes: np.ndarray
 
 
-class Gains(NamedTuple):
+class _Gains(NamedTuple):
     """The gains and limits of a controller.
 
     Attributes:
@@ -41,7 +41,7 @@ class Gains(NamedTuple):
 
 
 @jit()
-def torques(jacobian, mass, hand, goal, joints, velocities, bias, gains):
+def _torques(jacobian, mass, hand, goal, joints, velocities, bias, gains):
     """Khatib's operational-space torques, with position and rotation decoupled and joints pulled to rest positions.
 
     Args:
@@ -49,7 +49,7 @@ def torques(jacobian, mass, hand, goal, joints, velocities, bias, gains):
         mass: (n, n)
         hand, goal: the current and the desired `Pose` of the hand.
         joints, velocities, bias: (n,), `bias` being the torques that compensate gravity.
-        gains: `Gains`.
+        gains: `_Gains`.
     """
     position, axes = hand
     goal_position, goal_axes = goal
@@ -67,8 +67,8 @@ def torques(jacobian, mass, hand, goal, joints, velocities, bias, gains):
         np.ascontiguousarray(inverse_inertia[:3, :3]), (goal_position - position) * kp[:3] - moving[:3] * kd[:3]
     )
     wrench[3:] = np.linalg.solve(np.ascontiguousarray(inverse_inertia[3:, 3:]), turn * kp[3:] - moving[3:] * kd[3:])
-    damping = 2.0 * np.sqrt(NULLSPACE_STIFFNESS)
-    relaxing = mass @ (NULLSPACE_STIFFNESS * (rest - joints) - damping * velocities)
+    damping = 2.0 * np.sqrt(_NULLSPACE_STIFFNESS)
+    relaxing = mass @ (_NULLSPACE_STIFFNESS * (rest - joints) - damping * velocities)
     wrench -= np.linalg.solve(inverse_inertia, onto_hand @ relaxing)
     return np.minimum(np.maximum(jacobian.T @ wrench + relaxing + bias, low), high)
 
@@ -88,7 +88,7 @@ class Arm:
         self.mass = np.zeros((self.model.nv, self.model.nv))
         limits = [np.array(limit, np.float64) for limit in robot.torque_limits]
         gains = [np.array(gain, np.float64) for gain in (controller.kp, controller.kd, controller.initial_joint)]
-        self.gains = Gains(*gains, *limits)
+        self.gains = _Gains(*gains, *limits)
         low, high = self.model.actuator_ctrlrange[self.finger_motors].T
         self.fingers_middle, self.fingers_reach = (high + low) / 2, (high - low) / 2
 
@@ -103,7 +103,7 @@ class Arm:
         data, dofs = self.data, self.dofs
         mujoco.mj_jacSite(self.model, data, self.jacobian[:3], self.jacobian[3:], self.site)
         mujoco.mj_fullM(self.model, self.mass, data.qM)
-        data.ctrl[self.motors] = torques(
+        data.ctrl[self.motors] = _torques(
             np.ascontiguousarray(self.jacobian[:, dofs]),
             np.ascontiguousarray(self.mass[dofs, dofs]),
             Pose(data.site_xpos[self.site], data.site_xmat[self.site].reshape(3, 3)),

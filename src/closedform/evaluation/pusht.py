@@ -11,9 +11,9 @@ from closedform.demos.catalog import PUSHT_ACTIONS, PUSHT_OBSERVATIONS
 from closedform.errors import MissingExtraError
 from closedform.evaluation.environment import StepResult
 
-APART = np.array([30.0, 30.0, 256.0, 256.0, 0.0])  # nothing touches, so that the solver remembers no contact
+_APART = np.array([30.0, 30.0, 256.0, 256.0, 0.0])  # nothing touches, so that the solver remembers no contact
 THRESHOLD = 0.95  # of the outline, above which it counts as covered
-SIZE = 512  # pixels, and units of positions
+_SIZE = 512  # pixels, and units of positions
 
 
 class PushT:
@@ -28,14 +28,14 @@ class PushT:
     action_layout = PUSHT_ACTIONS
     max_steps = 300
     rate = 10.0
-    extent = (0.0, float(SIZE), float(SIZE), 0.0)
+    extent = (0.0, float(_SIZE), float(_SIZE), 0.0)
 
     def __init__(self):
         self._env: Any = _simulator()(
             obs_type="state",
             render_mode="rgb_array",
-            visualization_width=SIZE,
-            visualization_height=SIZE,
+            visualization_width=_SIZE,
+            visualization_height=_SIZE,
         )
 
     @classmethod
@@ -55,7 +55,7 @@ class PushT:
     def restore(self, state: np.ndarray) -> np.ndarray:
         """Starts from a recorded state (5,), exactly."""
         env, state = self._env, np.asarray(state, np.float64)
-        env.reset(options={"reset_to_state": APART})
+        env.reset(options={"reset_to_state": _APART})
         env.agent.position = tuple(state[:2])
         env.block.angle = float(state[4])  # before the position: turning a body moves its origin
         env.block.position = tuple(state[2:4])

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from closedform.errors import LoadError
 
 LARGEST = 1e100  # of any number: sums and squares of these do not overflow
-MOST = 2**53  # whole numbers up to it are what they are in every program that reads JSON
-Check = Callable[[Any], bool]
+_MOST = 2**53  # whole numbers up to it are what they are in every program that reads JSON
+_Check = Callable[[Any], bool]
 
 
 def _number(value: Any) -> bool:
@@ -24,7 +24,7 @@ def _distance(value: Any) -> bool:
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MOST
 
 
 def _count(value: Any) -> bool:
@@ -39,7 +39,7 @@ def _seed(value: Any) -> bool:
     return _whole(value) and 0 <= value < 2**32
 
 
-def _is(kind: type) -> Check:
+def _is(kind: type) -> _Check:
     return lambda value: isinstance(value, kind)
 
 
@@ -47,7 +47,7 @@ def _name_or_null(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
-def _some(check: Check) -> Check:
+def _some(check: _Check) -> _Check:
     """A list of at least one."""
     return lambda value: isinstance(value, list) and bool(value) and all(map(check, value))
 
@@ -61,7 +61,7 @@ def _led(value: Any) -> bool:
     return isinstance(value, list) and all(_pair(one) and _whole(one[0]) for one in value)
 
 
-FIELDS: dict[str, tuple[Check, str]] = {
+_FIELDS: dict[str, tuple[_Check, str]] = {
     "env": (lambda value: isinstance(value, str) and value != "", "a name"),
     "demos": (_is(dict), "an object"),
     "policy": (_is(dict), "an object"),
@@ -84,7 +84,7 @@ FIELDS: dict[str, tuple[Check, str]] = {
     "latency_ms.p99": (_number, "a number"),
     "episodes": (_some(_is(dict)), "a list of objects"),
 }
-OPTIONAL: dict[str, tuple[Check, str]] = {
+_OPTIONAL: dict[str, tuple[_Check, str]] = {
     "demos.name": (_name_or_null, "a name or null"),
     "policy.class": (_is(str), "a name"),
     "command": (_is(str), "a text"),
@@ -93,7 +93,7 @@ OPTIONAL: dict[str, tuple[Check, str]] = {
     "n_together": (_positive, "a whole number of at least 1"),
     "machine": (_is(dict), "an object"),
 }
-ROW: dict[str, tuple[Check, str]] = {
+_ROW: dict[str, tuple[_Check, str]] = {
     "seed": (_seed, "a whole number from 0 to 2^32 - 1"),
     "score": (_number, "a number"),
     "success": (_is(bool), "true or false"),
@@ -104,17 +104,17 @@ ROW: dict[str, tuple[Check, str]] = {
     "demonstrations": (_led, "pairs of a whole number and a number"),
     "latency_ms": (_some(_number), "numbers"),
 }
-ROW_OPTIONAL: dict[str, tuple[Check, str]] = {"neural_shares": (_some(_number), "numbers")}
+_ROW_OPTIONAL: dict[str, tuple[_Check, str]] = {"neural_shares": (_some(_number), "numbers")}
 
 
 def check_results(content: dict[str, Any], where: object) -> None:
     """Refuses a results file with an invalid field, apart from its episodes."""
-    _check_all(content, FIELDS, OPTIONAL, where, "")
+    _check_all(content, _FIELDS, _OPTIONAL, where, "")
 
 
 def check_row(row: dict[str, Any], where: object, prefix: str) -> None:
     """Refuses an episode with an invalid field."""
-    _check_all(row, ROW, ROW_OPTIONAL, where, prefix)
+    _check_all(row, _ROW, _ROW_OPTIONAL, where, prefix)
 
 
 def refuse(where: object, expected: str, found: str) -> NoReturn:
@@ -124,14 +124,14 @@ def refuse(where: object, expected: str, found: str) -> NoReturn:
 
 def short(value: Any) -> str:
     """A value of a file, shortened for a message."""
-    text = repr(value) if not isinstance(value, int) or abs(value) <= MOST else "a number beyond 2^53"
+    text = repr(value) if not isinstance(value, int) or abs(value) <= _MOST else "a number beyond 2^53"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _check_all(
     content: dict[str, Any],
-    required: dict[str, tuple[Check, str]],
-    optional: dict[str, tuple[Check, str]],
+    required: dict[str, tuple[_Check, str]],
+    optional: dict[str, tuple[_Check, str]],
     where: object,
     prefix: str,
 ) -> None:

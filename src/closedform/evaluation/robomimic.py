@@ -26,11 +26,11 @@ from closedform.errors import ClosedFormWarning, ConfigError, DataError, Missing
 from closedform.evaluation.environment import StepResult
 from closedform.evaluation.operational_space import Arm, Pose, step_together
 
-RATE = 20.0
-PICTURE = 512  # pixels
-CAMERA = "agentview"
-CONTROLLER = ("type", "kp", "damping_ratio", "impedance_mode", "uncouple_pos_ori")  # what has to be as it was
-OBJECT_STATE = "object-state"  # robosuite's name of robomimic's `object`
+_RATE = 20.0
+_PICTURE = 512  # pixels
+_CAMERA = "agentview"
+_CONTROLLER = ("type", "kp", "damping_ratio", "impedance_mode", "uncouple_pos_ori")  # what has to be as it was
+_OBJECT_STATE = "object-state"  # robosuite's name of robomimic's `object`
 
 
 class Robomimic:
@@ -45,7 +45,7 @@ class Robomimic:
             all of Diffusion Policy's keys.
     """
 
-    rate = RATE
+    rate = _RATE
 
     def __init__(self, task: str, *, poses: bool = False):
         self.task = TASKS[task]
@@ -94,7 +94,7 @@ class Robomimic:
         controllers = controller_of(recorded), now["controller_configs"]
         compared = [("task", recorded.get("env_name"), own["env_name"])]
         compared += [(name, then.get(name), now.get(name)) for name in ("robots", "env_configuration", "control_freq")]
-        compared += [(f"controller's {name}", *(c.get(name) for c in controllers)) for name in CONTROLLER]
+        compared += [(f"controller's {name}", *(c.get(name) for c in controllers)) for name in _CONTROLLER]
         for what, found, expected in compared:
             if found is not None and expected is not None and not _same(found, expected):
                 raise DataError(
@@ -184,8 +184,8 @@ class Robomimic:
             try:
                 self._close_renderer()
                 mujoco.gl_context.GLContext(1, 1).free()  # or a renderer that cannot begin complains again at its end
-                model.vis.global_.offwidth = model.vis.global_.offheight = PICTURE  # some models have less
-                self._renderer = mujoco.Renderer(model, PICTURE, PICTURE)
+                model.vis.global_.offwidth = model.vis.global_.offheight = _PICTURE  # some models have less
+                self._renderer = mujoco.Renderer(model, _PICTURE, _PICTURE)
             except Exception as error:  # each rendering library fails in its own way
                 library = os.environ.get("MUJOCO_GL")
                 raise ConfigError(
@@ -194,7 +194,7 @@ class Robomimic:
                 ) from error
             self._shown = mujoco.MjvOption()
             self._shown.geomgroup[0] = 0  # shapes that only collide
-        self._renderer.update_scene(data, CAMERA, self._shown)
+        self._renderer.update_scene(data, _CAMERA, self._shown)
         return self._renderer.render()
 
     def _begin(self) -> np.ndarray:
@@ -204,7 +204,7 @@ class Robomimic:
     def keyed(self) -> dict[str, np.ndarray]:
         """The current observations by Diffusion Policy's keys."""
         found = self.observed()
-        names = {key: OBJECT_STATE if key == "object" else key for key in self.task.keys}
+        names = {key: _OBJECT_STATE if key == "object" else key for key in self.task.keys}
         return {key: np.array(found[name], np.float64) for key, name in names.items()}
 
     def _observe(self) -> np.ndarray:
@@ -244,7 +244,7 @@ def environment_arguments(task: str) -> dict[str, Any]:
             "has_offscreen_renderer": False,
             "use_camera_obs": False,
             "use_object_obs": True,
-            "control_freq": int(RATE),
+            "control_freq": int(_RATE),
             "ignore_done": True,
         },
     }

@@ -18,7 +18,7 @@ from closedform.policies.agent import Agent, act_together
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 
-LOOP = 4  # plans led by the same demonstrated stretch that are called a loop
+_LOOP = 4  # plans led by the same demonstrated stretch that are called a loop
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Rollout:
             success=self.success,
             steps=len(self.actions),
             most_repeated=self.most_repeated,
-            loop=self.most_repeated >= LOOP,
+            loop=self.most_repeated >= _LOOP,
             demonstrations=tuple((episode, round(share, 4)) for episode, share in self.demonstrations()),
             distances=tuple(float(round(plan.distance, 4)) for _, plan in self.plans),
             latency_ms=tuple(float(round(1e3 * seconds, 4)) for seconds in self.latencies),

@@ -9,14 +9,14 @@ import numpy as np
 from closedform.demos.demos import Demos
 
 CENTER = 256.0  # of the screen, and where the block's origin, the middle of its head, belongs
-AT_END = 30.0  # pixels within which the block is at its end position
-ALMOST_AT_END = 40.0  # pixels, for what is left out of demonstrations
-NEAR_HEAD = 50.0  # pixels from its middle within which the agent is near the head; the paper gives no number
-TOUCHING_HEAD = (
+_AT_END = 30.0  # pixels within which the block is at its end position
+_ALMOST_AT_END = 40.0  # pixels, for what is left out of demonstrations
+_NEAR_HEAD = 50.0  # pixels from its middle within which the agent is near the head; the paper gives no number
+_TOUCHING_HEAD = (
     75.0  # pixels from its middle within which the agent can touch it: half its length and the agent's radius
 )
-N_STEPS = 30  # over which a turn is measured
-ENOUGH = 0.25  # radians that make it one
+_N_STEPS = 30  # over which a turn is measured
+_ENOUGH = 0.25  # radians that make it one
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,21 @@ class Turn:
     @property
     def clockwise(self) -> bool:
         """Whether it is a clockwise turn."""
-        return self.angle > ENOUGH
+        return self.angle > _ENOUGH
 
     @property
     def decided(self) -> bool:
         """Whether the direction is decided; not if the episode ends before the agent has turned either way."""
-        return self.n_steps == N_STEPS or abs(self.angle) > ENOUGH
+        return self.n_steps == _N_STEPS or abs(self.angle) > _ENOUGH
 
 
 def find_turns(observations: np.ndarray) -> list[Turn]:
     """The turns of an episode in order, given its observations (T, 5)."""
     turns, free = [], 0
     angles = _angles(observations)
-    for step in np.flatnonzero(_at_head(observations[:-1], NEAR_HEAD, AT_END)):
+    for step in np.flatnonzero(_at_head(observations[:-1], _NEAR_HEAD, _AT_END)):
         if step >= free:
-            free = min(step + N_STEPS, len(observations) - 1)
+            free = min(step + _N_STEPS, len(observations) - 1)
             turns.append(Turn(int(step), float(angles[free] - angles[step]), int(free - step)))
     return turns
 
@@ -64,9 +64,9 @@ def clockwise_steps(demos: Demos) -> np.ndarray:
     keep = []
     for episode in demos:
         kept, angles = np.ones(len(episode), bool), _angles(episode.observations)
-        for step in np.flatnonzero(_at_head(episode.observations, TOUCHING_HEAD, ALMOST_AT_END)):
-            if angles[min(step + N_STEPS, len(episode) - 1)] - angles[step] <= ENOUGH:
-                kept[step : step + N_STEPS] = False
+        for step in np.flatnonzero(_at_head(episode.observations, _TOUCHING_HEAD, _ALMOST_AT_END)):
+            if angles[min(step + _N_STEPS, len(episode) - 1)] - angles[step] <= _ENOUGH:
+                kept[step : step + _N_STEPS] = False
         keep.append(kept)
     return np.concatenate(keep)
 

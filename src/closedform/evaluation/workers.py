@@ -13,22 +13,22 @@ from typing import Any
 
 from closedform.errors import ConfigError
 
-THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-MOST_WORKERS = 1024
+_THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+_MOST_WORKERS = 1024
 
 
 def check_workers(n: int | None) -> None:
     """Refuses a number of processes out of range; None is one per core."""
-    if n is not None and not 1 <= n <= MOST_WORKERS:
-        raise ConfigError(f"workers: expected at least 1 and at most {MOST_WORKERS}, found {n}")
+    if n is not None and not 1 <= n <= _MOST_WORKERS:
+        raise ConfigError(f"workers: expected at least 1 and at most {_MOST_WORKERS}, found {n}")
 
 
 class one_thread_each:
     """Makes processes started inside the block use one thread each; more would only compete for the cores."""
 
     def __enter__(self) -> None:
-        self._before = {name: os.environ.get(name) for name in THREAD_LIMITS}
-        os.environ.update(dict.fromkeys(THREAD_LIMITS, "1"))
+        self._before = {name: os.environ.get(name) for name in _THREAD_LIMITS}
+        os.environ.update(dict.fromkeys(_THREAD_LIMITS, "1"))
 
     def __exit__(self, *_: object) -> None:
         for name, value in self._before.items():
@@ -45,11 +45,11 @@ def make_pool(n: int, start: Callable[..., None], arguments: tuple[Any, ...]) ->
 
 def _begin(start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interruption means
-    end_with_parent()
+    _end_with_parent()
     start(*arguments)
 
 
-def end_with_parent() -> None:
+def _end_with_parent() -> None:
     """Ends this process when its parent exits or is killed.
 
     Workers of a pool would otherwise wait for their next task forever, as each holds the other end of the queue open.

@@ -20,7 +20,7 @@ from closedform.experts.partial import Partial
 from closedform.experts.record import Recorded, record
 from closedform.files import check_writable
 
-HOPELESS = 50  # failures in a row after which an expert is taken to be broken
+_HOPELESS = 50  # failures in a row after which an expert is taken to be broken
 
 _task: list[str] = []  # of a worker process
 _scene: list[Robomimic] = []
@@ -69,8 +69,8 @@ def generate(
             partial.add(of, recorded)
             successes += recorded is not None
             in_a_row = 0 if recorded is not None else in_a_row + 1
-            if in_a_row == HOPELESS:
-                raise DataError(f"the expert of {task!r} failed {HOPELESS} times in a row, up to seed {of}")
+            if in_a_row == _HOPELESS:
+                raise DataError(f"the expert of {task!r} failed {_HOPELESS} times in a row, up to seed {of}")
             if progress:
                 progress(successes, len(partial.tried))
     partial.finish(path, n_episodes)

@@ -17,8 +17,8 @@ from closedform.evaluation.robomimic import environment_arguments
 from closedform.experts.record import Recorded
 from closedform.files import appearing, read_json, write_file
 
-FACTS = "generation.json"
-EPISODE = "episode"  # its group in a file
+_FACTS = "generation.json"
+_EPISODE = "episode"  # its group in a file
 
 
 class Partial:
@@ -40,13 +40,13 @@ class Partial:
         self.tried: dict[int, bool] = {}
         facts = {"task": task, "seed": seed}
         if not folder.exists():
-            write_file(folder / FACTS, json.dumps(facts) + "\n")
+            write_file(folder / _FACTS, json.dumps(facts) + "\n")
             return
-        if not (folder / FACTS).is_file():
+        if not (folder / _FACTS).is_file():
             raise LoadError(
                 f"{folder}: expected a generation to resume, found other files: remove it or choose another name"
             )
-        found = read_json(folder / FACTS)
+        found = read_json(folder / _FACTS)
         if found != facts:
             raise LoadError(
                 f"{folder}: expected a generation of {task!r} from seed {seed} to resume, found {str(found)[:80]}: "
@@ -65,7 +65,7 @@ class Partial:
         if recorded is None:
             write_file(self._folder / f"seed_{seed}.failed", "")
         else:
-            made = self._in_memory(lambda file: _write(file.create_group(EPISODE), seed, recorded))
+            made = self._in_memory(lambda file: _write(file.create_group(_EPISODE), seed, recorded))
             write_file(self._folder / f"seed_{seed}.hdf5", made)
         self.tried[seed] = recorded is not None
 
@@ -93,7 +93,7 @@ class Partial:
         path = self._folder / f"seed_{seed}.hdf5"
         try:
             with self._h5py.File(path, "r") as file:
-                file.copy(EPISODE, data, name)
+                file.copy(_EPISODE, data, name)
         except (OSError, KeyError, RuntimeError, ValueError) as error:
             raise LoadError(
                 f"{path}: expected an intact episode, found a damaged file: remove {self._folder}"

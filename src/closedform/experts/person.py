@@ -10,14 +10,14 @@ import numpy as np
 from closedform.demos.encoding import axis_angle_of, columns_of_quaternion, matrix_of_axis_angle, rotation_matrix
 from closedform.evaluation.robomimic import Robomimic
 
-Point = Sequence[float] | np.ndarray
+_Point = Sequence[float] | np.ndarray
 
-OPEN, CLOSED = -1.0, 1.0
-STRIDE = 0.014  # meters that a hand moves in a step at the speed of one
-TURN = 0.06  # radians, likewise
-TREMOR = 0.0015  # meters, the standard deviation of an unsteady hand
-STEADINESS = 0.85  # how much of the tremor lasts to the next step
-PATIENCE = 25  # steps that a person waits for the hand to arrive
+_OPEN, _CLOSED = -1.0, 1.0
+_STRIDE = 0.014  # meters that a hand moves in a step at the speed of one
+_TURN = 0.06  # radians, likewise
+_TREMOR = 0.0015  # meters, the standard deviation of an unsteady hand
+_STEADINESS = 0.85  # how much of the tremor lasts to the next step
+_PATIENCE = 25  # steps that a person waits for the hand to arrive
 
 
 class Command(NamedTuple):
@@ -47,7 +47,7 @@ class Person:
     def __init__(self, environment: Robomimic, rng: np.random.Generator, hand: int = 0):
         self.environment, self.rng, self.hand = environment, rng, hand
         self.position, self.axes = environment.arms[hand].pose
-        self.closing = OPEN
+        self.closing = _OPEN
         self.pace = float(rng.uniform(0.8, 1.3))
         self.clumsiness = float(rng.uniform(0.5, 1.5))
         self._tremor = np.zeros(3)
@@ -59,13 +59,13 @@ class Person:
 
     def move(
         self,
-        position: Point,
+        position: _Point,
         axes: np.ndarray | None = None,
         *,
         speed: float = 1.0,
         care: float = 0.0,
         within: float = 0.01,
-        patience: int = PATIENCE,
+        patience: int = _PATIENCE,
     ) -> Iterator[Command]:
         """Moves to a pose with a smooth start and stop, then waits until the hand arrives or `patience` runs out.
 
@@ -81,7 +81,7 @@ class Person:
         goal, goal_axes = np.asarray(position, np.float64), self.axes if axes is None else axes
         turn = axis_angle_of(goal_axes @ start_axes.T)
         pace = speed * self.pace
-        n = max(np.linalg.norm(goal - start) / (STRIDE * pace), np.linalg.norm(turn) / (TURN * pace))
+        n = max(np.linalg.norm(goal - start) / (_STRIDE * pace), np.linalg.norm(turn) / (_TURN * pace))
         n = int(np.ceil(1.3 * n)) + 2  # soft ends cost a little
         for k in range(1, n + 1):
             share = 0.5 - 0.5 * np.cos(np.pi * k / n)
@@ -95,7 +95,7 @@ class Person:
             yield self._command(care)
 
     def wander(
-        self, position: Point, axes: np.ndarray | None = None, *, spread: float = 0.03, **how: Any
+        self, position: _Point, axes: np.ndarray | None = None, *, spread: float = 0.03, **how: Any
     ) -> Iterator[Command]:
         """Moves to a pose, sometimes with a detour or a pause on the way."""
         position = np.asarray(position, np.float64)
@@ -108,7 +108,7 @@ class Person:
         yield from self.move(position, axes, **how)
 
     def approach(
-        self, position: Point, axes: np.ndarray | None = None, *, error: float = 0.008, **how: Any
+        self, position: _Point, axes: np.ndarray | None = None, *, error: float = 0.008, **how: Any
     ) -> Iterator[Command]:
         """Moves to a pose, often missing it a little at first and then correcting."""
         position = np.asarray(position, np.float64)
@@ -134,17 +134,17 @@ class Person:
 
     def close(self, *, steps: int = 10) -> Iterator[Command]:
         """Closes the gripper and waits for it."""
-        self.closing = CLOSED
+        self.closing = _CLOSED
         yield from self.hold(steps + int(self.rng.integers(0, 4)), care=0.8)
 
     def open(self, *, steps: int = 6) -> Iterator[Command]:
         """Opens the gripper and waits for it."""
-        self.closing = OPEN
+        self.closing = _OPEN
         yield from self.hold(steps + int(self.rng.integers(0, 3)), care=0.8)
 
     def _command(self, care: float) -> Command:
-        kick = self.rng.normal(0, TREMOR * np.sqrt(1 - STEADINESS**2), 3) * self.clumsiness
-        self._tremor = STEADINESS * self._tremor + kick
+        kick = self.rng.normal(0, _TREMOR * np.sqrt(1 - _STEADINESS**2), 3) * self.clumsiness
+        self._tremor = _STEADINESS * self._tremor + kick
         return Command(self.position + (1 - care) * self._tremor, self.axes, self.closing)
 
 

@@ -13,7 +13,7 @@ from closedform.experts.single_arm import can, lift, square
 from closedform.experts.tool_hang import tool_hang
 from closedform.experts.transport import transport
 
-AFTER = 10  # steps recorded from success on, as robosuite's own collection does
+_AFTER = 10  # steps recorded from success on, as robosuite's own collection does
 
 EXPERTS: dict[str, Callable[[Robomimic, np.random.Generator], Iterator[Command] | Iterator[tuple[Command, ...]]]] = {
     "lift": lift,
@@ -54,7 +54,7 @@ def record(environment: Robomimic, seed: int) -> Recorded | None:
         states.append(environment.state())
         actions.append(np.concatenate([one.action() for one in commands]))
         successes.append(environment.step(actions[-1]).success)
-        after = AFTER if after is None and successes[-1] else after
+        after = _AFTER if after is None and successes[-1] else after
         if after is not None:
             after -= 1
         if after == 0 or len(actions) >= environment.max_steps:

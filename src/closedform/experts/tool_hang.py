@@ -10,20 +10,21 @@ from closedform.demos.encoding import matrix_of_axis_angle
 from closedform.evaluation.robomimic import Robomimic
 from closedform.experts.person import Command, Person, object_pose
 
-GRIP = -0.034  # meters along the frame's rod from its corner to the middle of its grip
-TIP = -0.221  # likewise, to the tip
-ARM = -0.09125  # meters from the frame's corner to the end of the hook's arm
-HOLE = (-0.0931, 0.0, 0.0)  # the middle of the tool's larger hole as seen from the tool
-MOUNT = (0.0, 0.045, 0.155)  # the mouth of the stand's mount as seen from its base
-INSERTED = 0.148  # meters that the tip goes into the mount
-LEAN = 0.61  # radians by which the hand leans along the rod when it grasps the frame
-TOOL_LEAN = 0.35  # likewise, along the handle when it grasps the tool
-TILT = 0.44  # radians of the tool's handle below the horizontal when its hole goes over the hook
-STILL, STILL_TURN = 0.0005, 0.003  # meters and radians that a hand at rest moves in a step
-HALF_TURN = np.diag([-1.0, -1.0, 1.0])
-DOWN_ACROSS = np.array([[0.0, -1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])  # pointing down, closing across the tool
+_GRIP = -0.034  # meters along the frame's rod from its corner to the middle of its grip
+_TIP = -0.221  # likewise, to the tip
+_ARM = -0.09125  # meters from the frame's corner to the end of the hook's arm
+_HOLE = (-0.0931, 0.0, 0.0)  # the middle of the tool's larger hole as seen from the tool
+_MOUNT = (0.0, 0.045, 0.155)  # the mouth of the stand's mount as seen from its base
+_INSERTED = 0.148  # meters that the tip goes into the mount
+_LEAN = 0.61  # radians by which the hand leans along the rod when it grasps the frame
+_TOOL_LEAN = 0.35  # likewise, along the handle when it grasps the tool
+_TILT = 0.44  # radians of the tool's handle below the horizontal when its hole goes over the hook
+_STILL, _STILL_TURN = 0.0005, 0.003  # meters and radians that a hand at rest moves in a step
+_HALF_TURN = np.diag([-1.0, -1.0, 1.0])
+# The axes of a hand that points down and closes across the tool.
+_DOWN_ACROSS = np.array([[0.0, -1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 
-Pose = tuple[np.ndarray, np.ndarray]
+_Pose = tuple[np.ndarray, np.ndarray]
 
 
 def tool_hang(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
@@ -38,24 +39,24 @@ def _plant_frame(person: Person) -> Iterator[Command]:
     """Grasps the frame at its grip, sets it upright over the mount, lowers it and lets go."""
     rng, environment = person.rng, person.environment
     corner, frame = object_pose(environment, "frame")
-    grasp = frame @ _leaning(LEAN + rng.normal(0, 0.04))
-    at = corner + frame @ (0, -0.004, GRIP + rng.uniform(-0.006, 0.006))
+    grasp = frame @ _leaning(_LEAN + rng.normal(0, 0.04))
+    at = corner + frame @ (0, -0.004, _GRIP + rng.uniform(-0.006, 0.006))
     yield from person.approach(at - grasp[:, 2] * rng.uniform(0.07, 0.1), grasp, within=0.015)
     yield from person.move(at, grasp, speed=0.7, care=0.6, within=0.006)
     yield from person.close()
     yield from person.move((*at[:2], rng.uniform(1.1, 1.14)), speed=1.2, within=0.03, patience=5)
 
     base, stand = object_pose(environment, "base")
-    mouth = base + stand @ MOUNT
-    upright = stand @ HALF_TURN
-    over = (mouth - upright @ (0, 0, TIP - rng.uniform(0.025, 0.035)), upright)
+    mouth = base + stand @ _MOUNT
+    upright = stand @ _HALF_TURN
+    over = (mouth - upright @ (0, 0, _TIP - rng.uniform(0.025, 0.035)), upright)
     yield from person.wander(*_carried(person, "frame", over), within=0.01)
     for height in (0.022, 0.014):  # look again and correct
         yield from _settle(person)
-        over = (mouth - upright @ (0, 0, TIP - height), upright)
+        over = (mouth - upright @ (0, 0, _TIP - height), upright)
         yield from person.move(*_carried(person, "frame", over, 0.5), speed=0.7, care=0.9, patience=0)
     yield from _settle(person)
-    down = person.position - upright @ (0, 0, height + INSERTED)
+    down = person.position - upright @ (0, 0, height + _INSERTED)
     yield from person.move(down, speed=0.7, care=0.9, patience=10)
     yield from person.open()
     away = person.position - person.axes[:, 2] * rng.uniform(0.08, 0.1)
@@ -66,8 +67,8 @@ def _hang_tool(person: Person) -> Iterator[Command]:
     """Grasps the tool at its grip, lowers its hole over the hook's upright end, tilts it under the arm and lets go."""
     rng, environment = person.rng, person.environment
     middle, tool = object_pose(environment, "tool")
-    lean = TOOL_LEAN + rng.normal(0, 0.04)
-    grasp = tool @ matrix_of_axis_angle(np.array([0.0, -lean, 0.0])) @ DOWN_ACROSS
+    lean = _TOOL_LEAN + rng.normal(0, 0.04)
+    grasp = tool @ matrix_of_axis_angle(np.array([0.0, -lean, 0.0])) @ _DOWN_ACROSS
     at = middle + tool[:, 0] * rng.uniform(-0.01, 0.02)
     yield from person.move((*person.position[:2], rng.uniform(1.2, 1.24)), within=0.04, patience=4)
     yield from person.wander((*at[:2], rng.uniform(1.06, 1.12)), grasp, speed=1.3, within=0.04)
@@ -76,7 +77,7 @@ def _hang_tool(person: Person) -> Iterator[Command]:
     yield from person.close()
     yield from person.move((*at[:2], rng.uniform(1.14, 1.18)), speed=1.2, within=0.03, patience=5)
 
-    tilt = TILT + rng.normal(0, 0.03)
+    tilt = _TILT + rng.normal(0, 0.03)
     over = _hung(environment, tilt, (0.003, rng.uniform(0.035, 0.045)))
     yield from person.wander(*_carried(person, "tool", over), within=0.01)
     for height in (0.03, 0.025):  # look again and correct
@@ -98,7 +99,7 @@ def _leaning(angle: float) -> np.ndarray:
     return np.array([[1.0, 0.0, 0.0], [0.0, -sin, cos], [0.0, -cos, -sin]])
 
 
-def _hung(environment: Robomimic, tilt: float, place: tuple[float, float]) -> Pose:
+def _hung(environment: Robomimic, tilt: float, place: tuple[float, float]) -> _Pose:
     """The pose of the tool with its hole around the hook.
 
     Args:
@@ -107,8 +108,8 @@ def _hung(environment: Robomimic, tilt: float, place: tuple[float, float]) -> Po
         place: of the center of the hole, in meters inward from the end of the hook's arm and above it.
     """
     corner, frame = object_pose(environment, "frame")
-    axes = frame @ HALF_TURN @ matrix_of_axis_angle(np.array([0.0, tilt, 0.0]))
-    return corner + frame @ (ARM + place[0], 0.0, place[1]) - axes @ HOLE, axes
+    axes = frame @ _HALF_TURN @ matrix_of_axis_angle(np.array([0.0, tilt, 0.0]))
+    return corner + frame @ (_ARM + place[0], 0.0, place[1]) - axes @ _HOLE, axes
 
 
 def _settle(person: Person) -> Iterator[Command]:
@@ -118,13 +119,13 @@ def _settle(person: Person) -> Iterator[Command]:
         hand, axes = person.environment.arms[person.hand].pose
         yield from person.hold(1, care=0.9)
         moved, turned = person.environment.arms[person.hand].pose
-        at_rest = np.linalg.norm(moved - hand) < STILL and np.linalg.norm(turned - axes) < STILL_TURN
+        at_rest = np.linalg.norm(moved - hand) < _STILL and np.linalg.norm(turned - axes) < _STILL_TURN
         still = still + 1 if at_rest else 0
         if still == 3:
             break
 
 
-def _carried(person: Person, name: str, goal: Pose, allowance: float = 0.0) -> Pose:
+def _carried(person: Person, name: str, goal: _Pose, allowance: float = 0.0) -> _Pose:
     """The target of the hand that brings its grasped object to a goal.
 
     Args:

@@ -9,7 +9,7 @@ from closedform.diffusion.process import DDPM
 from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.errors import ConfigError
 
-MOST = {  # of each parameter, so that a file that was not made here asks for no more than there is
+_MOST = {  # of each parameter, so that a file that was not made here asks for no more than there is
     "n_obs_steps": 1000,
     "n_action_steps": 10_000,
     "n_diffusion_steps": 10_000,
@@ -17,8 +17,8 @@ MOST = {  # of each parameter, so that a file that was not made here asks for no
     "n_blocks": 256,
     "kernel_size": 1023,
 }
-MOST_WIDE = 65_536  # of what is not named there
-MOST_RESOLUTIONS = 16
+_MOST_WIDE = 65_536  # of what is not named there
+_MOST_RESOLUTIONS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class DiffusionConfig:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{field.name}: expected a whole number of at least {least}, found {value!r}")
-            if value > (most := MOST.get(field.name, MOST_WIDE)):
+            if value > (most := _MOST.get(field.name, _MOST_WIDE)):
                 raise ConfigError(f"{field.name}: expected at most {most}, found {_digits(value)}")
         if self.n_execute > self.n_future:
             raise ConfigError(f"n_execute: expected at most n_action_steps ({self.n_future}), found {self.n_execute}")
@@ -111,11 +111,11 @@ class UNetConfig(DiffusionConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if not isinstance(self.down_dims, tuple | list) or not 1 <= len(self.down_dims) <= MOST_RESOLUTIONS:
-            raise ConfigError(f"down_dims: expected 1 to {MOST_RESOLUTIONS} widths, found {str(self.down_dims)[:80]}")
+        if not isinstance(self.down_dims, tuple | list) or not 1 <= len(self.down_dims) <= _MOST_RESOLUTIONS:
+            raise ConfigError(f"down_dims: expected 1 to {_MOST_RESOLUTIONS} widths, found {str(self.down_dims)[:80]}")
         object.__setattr__(self, "down_dims", tuple(self.down_dims))  # a list, in a file
-        if not all(type(width) is int and 1 <= width <= MOST_WIDE for width in self.down_dims):
-            raise ConfigError(f"down_dims: expected widths of 1 to {MOST_WIDE}, found {str(self.down_dims)[:80]}")
+        if not all(type(width) is int and 1 <= width <= _MOST_WIDE for width in self.down_dims):
+            raise ConfigError(f"down_dims: expected widths of 1 to {_MOST_WIDE}, found {str(self.down_dims)[:80]}")
         if self.prediction not in ("epsilon", "denoised"):
             raise ConfigError(f"prediction: expected epsilon or denoised, found {self.prediction!r}")
         if not (self.bound is None or (isinstance(self.bound, int | float) and 0 < self.bound <= 1e6)):

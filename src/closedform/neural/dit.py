@@ -35,11 +35,11 @@ class DiT(nn.Module):
             nn.Linear(config.observation_embedding, width), nn.SiLU(), nn.Linear(width, width)
         )
         self.embed_action = nn.Linear(n_numbers, width)
-        self.blocks = nn.ModuleList(Block(width, config.n_heads) for _ in range(config.n_blocks))
+        self.blocks = nn.ModuleList(_Block(width, config.n_heads) for _ in range(config.n_blocks))
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.modulate = nn.Linear(width, 2 * width)
         self.predict = nn.Linear(width, n_numbers)
-        self.register_buffer("places", waves(torch.arange(config.n_action_steps), width), persistent=False)
+        self.register_buffer("places", _waves(torch.arange(config.n_action_steps), width), persistent=False)
         self.n_waves = config.observation_embedding
         for layer in (self.modulate, self.predict):
             nn.init.zeros_(layer.weight)
@@ -56,7 +56,7 @@ class DiT(nn.Module):
 
     def forward(self, chunk: Tensor, level: Tensor, features: Tensor) -> Tensor:
         """The noise in chunks (B, N_a, D) at noise levels (B,), 1 to S, given features (B, D_z). -> (B, N_a, D)."""
-        condition = self.embed_level(waves(level, self.n_waves) + self.embed_observation(features))
+        condition = self.embed_level(_waves(level, self.n_waves) + self.embed_observation(features))
         tokens = self.embed_action(chunk) + self.places
         for block in self.blocks:
             tokens = block(tokens, condition)
@@ -64,7 +64,7 @@ class DiT(nn.Module):
         return self.predict(self.norm(tokens) * (1 + scale) + shift)
 
 
-class Block(nn.Module):
+class _Block(nn.Module):
     """Self-attention over the actions, then an MLP on each, both conditioned by adaLN-zero."""
 
     def __init__(self, width: int, n_heads: int):
@@ -93,7 +93,7 @@ class Block(nn.Module):
         return self.merge(attended.transpose(1, 2).reshape(size, length, width))
 
 
-def waves(positions: Tensor, width: int) -> Tensor:
+def _waves(positions: Tensor, width: int) -> Tensor:
     """Sinusoidal embedding of positions (n,) with wavelengths from 2 pi to 10,000 times that. -> (n, width)."""
     rates = torch.exp(
         -math.log(10_000) * torch.arange(width // 2, device=positions.device, dtype=torch.float32) / (width // 2)

@@ -18,11 +18,11 @@ from closedform.neural.data import Normalization
 from closedform.neural.policy import NeuralPolicy, count_weights, make_network
 from closedform.snapshot import Snapshot
 
-STATE, ENVIRONMENT, ACTION = "observation.state", "observation.environment_state", "action"
-PREFIX = "diffusion.unet."
-NETWORK = ("down_dims", "kernel_size", "n_groups", "diffusion_step_embed_dim", "use_film_scale_modulation")
-MAX_FEATURES = 4096  # numbers in an observation window
-CORRELATION = 0.99  # assumed between consecutive observations, of which a checkpoint keeps no statistics
+_STATE, _ENVIRONMENT, _ACTION = "observation.state", "observation.environment_state", "action"
+_PREFIX = "diffusion.unet."
+_NETWORK = ("down_dims", "kernel_size", "n_groups", "diffusion_step_embed_dim", "use_film_scale_modulation")
+_MAX_FEATURES = 4096  # numbers in an observation window
+_CORRELATION = 0.99  # assumed between consecutive observations, of which a checkpoint keeps no statistics
 
 
 def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
@@ -37,19 +37,19 @@ def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
     folder = snapshot.folder
     try:
         images = [name for name, feature in content["input_features"].items() if feature["type"] == "VISUAL"]
-        known = STATE in content["input_features"] and isinstance(content["normalization_mapping"], dict)
+        known = _STATE in content["input_features"] and isinstance(content["normalization_mapping"], dict)
     except (AttributeError, KeyError, TypeError) as error:
         raise LoadError(f"{folder / 'config.json'}: expected LeRobot's diffusion policy, found {error!r}") from error
     if images or not known:
-        found = f"one that observes {', '.join(images)}" if images else f"none of {STATE}, or no normalization_mapping"
+        found = f"one that observes {', '.join(images)}" if images else f"none of {_STATE}, or no normalization_mapping"
         raise LoadError(f"{folder}: expected a policy on state observations, found {found}")
     _check(folder, content, "beta_schedule", ("squaredcos_cap_v2",))
     _check(folder, content, "prediction_type", ("epsilon", "sample"))
     _check(folder, content, "noise_scheduler_type", ("DDPM", "DDIM"))
     try:
-        names = [name for name in (STATE, ENVIRONMENT) if name in content["input_features"]]
+        names = [name for name in (_STATE, _ENVIRONMENT) if name in content["input_features"]]
         widths = {name: _width(content["input_features"][name]) for name in names}
-        widths[ACTION] = _width(content["output_features"][ACTION])
+        widths[_ACTION] = _width(content["output_features"][_ACTION])
         config = UNetConfig(
             n_obs_steps=content["n_obs_steps"],
             n_action_steps=content["horizon"],
@@ -60,21 +60,21 @@ def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
             sampler="ddpm" if content["noise_scheduler_type"] == "DDPM" else "ddim",
             prediction="epsilon" if content["prediction_type"] == "epsilon" else "denoised",
             bound=float(content["clip_sample_range"]) if content["clip_sample"] else None,
-            **{name: content[name] for name in NETWORK},
+            **{name: content[name] for name in _NETWORK},
         )
         n_features = config.n_obs_steps * sum(widths[name] for name in names)
-        if n_features > MAX_FEATURES:
-            raise ValueError(f"{n_features} numbers in an observation window, of at most {MAX_FEATURES}")
-        n_expected = count_weights(config, n_features, widths[ACTION])
+        if n_features > _MAX_FEATURES:
+            raise ValueError(f"{n_features} numbers in an observation window, of at most {_MAX_FEATURES}")
+        n_expected = count_weights(config, n_features, widths[_ACTION])
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise LoadError(f"{folder / 'config.json'}: expected LeRobot's diffusion policy, found {error!r}") from error
     tensors = _tensors(snapshot)
-    weights = {name.removeprefix(PREFIX): value for name, value in tensors.items() if name.startswith(PREFIX)}
+    weights = {name.removeprefix(_PREFIX): value for name, value in tensors.items() if name.startswith(_PREFIX)}
     n_found = sum(value.numel() for value in weights.values())
     if n_expected > 4 * n_found:  # and the network would be far larger than the file
         raise LoadError(f"{folder}: expected the {n_expected} weights that config.json implies, found {n_found}")
     try:
-        model = make_network(config, n_features, widths[ACTION])
+        model = make_network(config, n_features, widths[_ACTION])
         model.load_state_dict(weights)
     except (RuntimeError, ValueError) as error:
         said = str(error).splitlines()
@@ -83,7 +83,7 @@ def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
         ) from error
     seen = [_scaling(folder, content, tensors, name, widths[name]) for name in names]
     offset, scale, mean, deviation = (np.concatenate(parts) for parts in zip(*seen, strict=True))
-    action_offset, action_scale, *_ = _scaling(folder, content, tensors, ACTION, widths[ACTION])
+    action_offset, action_scale, *_ = _scaling(folder, content, tensors, _ACTION, widths[_ACTION])
     steps = config.n_obs_steps
     numbers = offset, scale, mean, deviation, action_offset, action_scale
     if not all(np.isfinite(part).all() for part in (*numbers, *(p.numpy() for p in model.state_dict().values()))):
@@ -93,14 +93,14 @@ def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
         config,
         torch.nn.utils.parameters_to_vector(model.parameters()),
         Layout.plain(sum(widths[name] for name in names)),
-        Layout.plain(widths[ACTION]),
+        Layout.plain(widths[_ACTION]),
         Normalization(
             feature_offset=np.tile(offset, steps),
             feature_scale=np.tile(scale, steps),
             action_offset=action_offset,
             action_scale=action_scale,
             mean=np.tile((mean - offset) * scale, steps),
-            covariance=np.kron(CORRELATION + (1 - CORRELATION) * np.eye(steps), variance),
+            covariance=np.kron(_CORRELATION + (1 - _CORRELATION) * np.eye(steps), variance),
         ),
     )
 
@@ -115,8 +115,8 @@ def _check(folder: Path, content: dict[str, Any], name: str, allowed: tuple[str,
 def _width(feature: dict[str, Any]) -> int:
     """The width of an input or output."""
     width = feature["shape"][0]
-    if type(width) is not int or not 1 <= width <= MAX_FEATURES:
-        raise ValueError(f"a shape of {str(width)[:30]} instead of 1 to {MAX_FEATURES} numbers")
+    if type(width) is not int or not 1 <= width <= _MAX_FEATURES:
+        raise ValueError(f"a shape of {str(width)[:30]} instead of 1 to {_MAX_FEATURES} numbers")
     return width
 
 
@@ -139,11 +139,11 @@ def _scaling(
     folder: Path, content: dict[str, Any], tensors: dict[str, torch.Tensor], name: str, width: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Offset, scale, mean and standard deviation of an input or output; the network sees (x - offset) * scale."""
-    kind = {ACTION: "ACTION", ENVIRONMENT: "ENV", STATE: "STATE"}[name]
+    kind = {_ACTION: "ACTION", _ENVIRONMENT: "ENV", _STATE: "STATE"}[name]
     mode = str(content["normalization_mapping"].get(kind, "IDENTITY")).upper()
     buffers = (
         f"{name}.",
-        f"{'unnormalize_outputs' if name == ACTION else 'normalize_inputs'}.buffer_{name.replace('.', '_')}.",
+        f"{'unnormalize_outputs' if name == _ACTION else 'normalize_inputs'}.buffer_{name.replace('.', '_')}.",
     )
 
     def statistic(which: str) -> np.ndarray | None:

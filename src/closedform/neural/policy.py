@@ -42,8 +42,8 @@ from closedform.retrieval.metric import cholesky
 from closedform.snapshot import Snapshot
 
 FILES = ("config.json", "policy.safetensors", "training.safetensors")  # of a policy, and of its training
-UNFINISHED = (".policy.safetensors.new", ".config.json.new", ".training.safetensors.new")  # what a kill may leave
-ARRAYS = ("feature_offset", "feature_scale", "action_offset", "action_scale", "mean", "covariance")
+_UNFINISHED = (".policy.safetensors.new", ".config.json.new", ".training.safetensors.new")  # what a kill may leave
+_ARRAYS = ("feature_offset", "feature_scale", "action_offset", "action_scale", "mean", "covariance")
 
 
 class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
@@ -248,7 +248,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
 
     def write(self, folder: Path, *, half: bool = False) -> None:
         """Writes the files of the policy into an empty folder."""
-        tensors = {name: torch.as_tensor(getattr(self.normalization, name)).contiguous() for name in ARRAYS}
+        tensors = {name: torch.as_tensor(getattr(self.normalization, name)).contiguous() for name in _ARRAYS}
         tensors["weights"] = self._weights().to(torch.float16 if half else torch.float32).cpu().contiguous()
         content = {
             "format": FORMAT,
@@ -272,7 +272,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
 
 def _belongs(name: str) -> bool:
     """Whether a file belongs to a neural policy or its training, or was left by a killed process."""
-    return name in FILES or name.startswith(UNFINISHED)
+    return name in FILES or name.startswith(_UNFINISHED)
 
 
 def _checksum(arrays: dict[str, np.ndarray]) -> str:
@@ -319,7 +319,7 @@ def read_neural(snapshot: Snapshot, content: dict[str, Any], device: str = "cpu"
     check_seal(snapshot, content)
     copies = {name: np.array(array) for name, array in arrays.items()}
     try:
-        normalization = Normalization(**{name: copies[name] for name in ARRAYS})
+        normalization = Normalization(**{name: copies[name] for name in _ARRAYS})
         return NeuralPolicy(config, copies["weights"], layouts[0], layouts[1], normalization, device)
     except (DataError, ValueError, RuntimeError) as error:  # a network that cannot be made
         raise LoadError(f"{path}: {error}") from error

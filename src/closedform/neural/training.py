@@ -22,7 +22,7 @@ from closedform.neural.data import TrainingData
 from closedform.neural.dit import DiT
 from closedform.policies.folder import as_path, find_folder, restore_folder
 
-LOSS_MEMORY = 0.99  # how slowly the loss that is shown follows
+_LOSS_MEMORY = 0.99  # how slowly the loss that is shown follows
 
 
 class Trainer:
@@ -131,7 +131,7 @@ class Trainer:
         with torch.no_grad():
             kept = torch.clamp((1 + self._step) / (10 + self._step), max=training.ema_decay)
             self.average.lerp_(self.weights, 1 - kept)
-            followed = torch.clamp(1 - 1 / self._step, max=LOSS_MEMORY)
+            followed = torch.clamp(1 - 1 / self._step, max=_LOSS_MEMORY)
             self.loss.lerp_(loss.detach(), 1 - followed)
 
     def _capture(self) -> None:

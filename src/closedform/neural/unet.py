@@ -26,11 +26,11 @@ class UNet(nn.Module):
         super().__init__()
         embedding, widths = config.diffusion_step_embed_dim, config.down_dims
         self.diffusion_step_encoder = nn.Sequential(
-            Waves(embedding), nn.Linear(embedding, 4 * embedding), nn.Mish(), nn.Linear(4 * embedding, embedding)
+            _Waves(embedding), nn.Linear(embedding, 4 * embedding), nn.Mish(), nn.Linear(4 * embedding, embedding)
         )
 
-        def residual(n_in: int, n_out: int) -> Residual:
-            return Residual(n_in, n_out, embedding + n_features, config)
+        def residual(n_in: int, n_out: int) -> _Residual:
+            return _Residual(n_in, n_out, embedding + n_features, config)
 
         last = len(widths) - 1
         self.down_modules = nn.ModuleList(
@@ -55,7 +55,7 @@ class UNet(nn.Module):
             for n_in, n_out in pairwise(reversed(widths))
         )
         self.final_conv = nn.Sequential(
-            Convolution(widths[0], widths[0], config.kernel_size, 8), nn.Conv1d(widths[0], n_numbers, 1)
+            _Convolution(widths[0], widths[0], config.kernel_size, 8), nn.Conv1d(widths[0], n_numbers, 1)
         )
 
     @staticmethod
@@ -95,15 +95,15 @@ def _parts(module: nn.Module) -> list[nn.Module]:
     return list(module.children())
 
 
-class Residual(nn.Module):
+class _Residual(nn.Module):
     """A residual block: two convolutions with the condition between them, and a skip connection."""
 
     def __init__(self, n_in: int, n_out: int, n_condition: int, config: UNetConfig):
         super().__init__()
         self.scales = config.use_film_scale_modulation
-        self.conv1 = Convolution(n_in, n_out, config.kernel_size, config.n_groups)
+        self.conv1 = _Convolution(n_in, n_out, config.kernel_size, config.n_groups)
         self.cond_encoder = nn.Sequential(nn.Mish(), nn.Linear(n_condition, n_out * (2 if self.scales else 1)))
-        self.conv2 = Convolution(n_out, n_out, config.kernel_size, config.n_groups)
+        self.conv2 = _Convolution(n_out, n_out, config.kernel_size, config.n_groups)
         self.residual_conv = nn.Identity() if n_in == n_out else nn.Conv1d(n_in, n_out, 1)
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class Residual(nn.Module):
         return self.conv2(out) + self.residual_conv(x)
 
 
-class Convolution(nn.Module):
+class _Convolution(nn.Module):
     """A convolution with group normalization."""
 
     def __init__(self, n_in: int, n_out: int, kernel_size: int, n_groups: int):
@@ -131,7 +131,7 @@ class Convolution(nn.Module):
         return self.block(x)
 
 
-class Waves(nn.Module):
+class _Waves(nn.Module):
     """Sinusoidal embedding of noise levels, with wavelengths from 2 pi to exactly 10,000 times that."""
 
     def __init__(self, width: int):

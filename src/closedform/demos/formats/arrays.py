@@ -18,10 +18,10 @@ from closedform.demos.formats.sizes import Sizes
 from closedform.errors import ClosedFormError, LoadError
 
 NAME = "arrays"
-OBSERVATION_KEYS = ("observations", "observation", "obs", "states", "state")
-ACTION_KEYS = ("actions", "action", "acts")
-EPISODE_KEYS = ("episode", "episode_index", "episode_id", "episodes", "ep")
-END_KEYS = ("episode_ends", "ends")
+_OBSERVATION_KEYS = ("observations", "observation", "obs", "states", "state")
+_ACTION_KEYS = ("actions", "action", "acts")
+_EPISODE_KEYS = ("episode", "episode_index", "episode_id", "episodes", "ep")
+_END_KEYS = ("episode_ends", "ends")
 
 
 def matches(path: Path) -> bool:
@@ -96,15 +96,15 @@ def _read_npy(path: Path, name: str, file: IO[bytes], length: int, sizes: Sizes)
 
 def _read_npz(path: Path, arrays: _Archive, options: ReadOptions) -> Demos:
     names = arrays.names
-    keys = options.observation_keys or (pick(path, names, None, OBSERVATION_KEYS, "observations"),)
+    keys = options.observation_keys or (pick(path, names, None, _OBSERVATION_KEYS, "observations"),)
     parts = [flat(path, key, arrays[pick(path, names, key, (), "observations")]) for key in keys]
     if len({len(part) for part in parts}) != 1:
         raise LoadError(f"{path}: expected observations of equal length, found {[len(part) for part in parts]}")
-    actions = arrays[pick(path, names, options.action_key, ACTION_KEYS, "actions")]
-    if any(name in names for name in END_KEYS):
-        ends = arrays[pick(path, names, None, END_KEYS, "the episode ends")]
+    actions = arrays[pick(path, names, options.action_key, _ACTION_KEYS, "actions")]
+    if any(name in names for name in _END_KEYS):
+        ends = arrays[pick(path, names, None, _END_KEYS, "the episode ends")]
     else:
-        ends = _ends(path, arrays[pick(path, names, None, EPISODE_KEYS, "the episode of each step")])
+        ends = _ends(path, arrays[pick(path, names, None, _EPISODE_KEYS, "the episode of each step")])
     return split(path, np.concatenate(parts, axis=1), actions, ends, options)
 
 
@@ -157,7 +157,7 @@ def _csv_columns(path: Path, sizes: Sizes) -> dict[str, np.ndarray]:
 def _read_columns(path: Path, columns: dict[str, np.ndarray], options: ReadOptions) -> Demos:
     """Reads the columns that start with obs or state, and with act; `options` may give patterns such as `joint*`."""
     names = list(columns)
-    episode = pick(path, names, None, EPISODE_KEYS, "the episode of each step")
+    episode = pick(path, names, None, _EPISODE_KEYS, "the episode of each step")
 
     def matching(patterns: tuple[str, ...], purpose: str) -> np.ndarray:
         chosen = [n for n in names if n != episode and any(fnmatch.fnmatchcase(n, p) for p in patterns)]

@@ -18,7 +18,7 @@ from closedform.errors import LoadError
 from closedform.files import crc32
 
 KEY = "closedform_checksums"
-HELP = f"the file is damaged, or another program changed it without removing {KEY!r}"
+_HELP = f"the file is damaged, or another program changed it without removing {KEY!r}"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Checksums:
             return None
         episodes = stored.get("crc32") if isinstance(stored, dict) else None
         if not isinstance(episodes, list) or not all(map(_is_checksum, [*episodes, stored.get("description")])):
-            raise LoadError(f"{path}: expected {KEY} for each episode and for the description; {HELP}")
+            raise LoadError(f"{path}: expected {KEY} for each episode and for the description; {_HELP}")
         return cls(tuple(episodes), stored["description"])
 
     def check_description(
@@ -64,10 +64,10 @@ class Checksums:
         """Refuses layouts and a rate that differ from those written, and missing episodes."""
         written = sum(checksum is not None for checksum in self.episodes)
         if n_episodes < len(self.episodes):
-            raise LoadError(f"{path}: expected {len(self.episodes)} episodes, found {n_episodes}; {HELP}")
+            raise LoadError(f"{path}: expected {len(self.episodes)} episodes, found {n_episodes}; {_HELP}")
         found = description_of(layouts.get("observation_layout"), layouts.get("action_layout"), rate, written)
         if self.description is not None and found != self.description:
-            raise LoadError(f"{path}: checksum mismatch in the layouts, the rate or the number of episodes; {HELP}")
+            raise LoadError(f"{path}: checksum mismatch in the layouts, the rate or the number of episodes; {_HELP}")
 
     def check_episode(self, path: Path, number: int, observations: np.ndarray, actions: np.ndarray) -> bool:
         """Refuses an episode with a checksum mismatch; False if it has no checksum."""
@@ -75,7 +75,7 @@ class Checksums:
         if expected is None:
             return False
         if crc32((observations, actions)) != expected:
-            raise LoadError(f"{path}: checksum mismatch in episode {number}; {HELP}")
+            raise LoadError(f"{path}: checksum mismatch in episode {number}; {_HELP}")
         return True
 
 

@@ -28,8 +28,8 @@ NAME = "folder"
 FORMAT = "closedform-demos"
 FORMAT_VERSION = 1
 EPISODE = re.compile(r"episode_(\d{6,})\.safetensors")
-LAYOUTS = ("observation_layout", "action_layout")
-TYPES = {"F32": "f4", "F64": "f8"}  # what episodes are made of
+_LAYOUTS = ("observation_layout", "action_layout")
+_TYPES = {"F32": "f4", "F64": "f8"}  # what episodes are made of
 
 
 def matches(path: Path) -> bool:
@@ -51,9 +51,9 @@ def read(path: Path, options: ReadOptions) -> Demos:
         raise LoadError(f"{path}: expected at least one episode_NNNNNN.safetensors, found none")
     chosen = select(path, options.episodes, len(files))
     header = path / "demos.json"
-    layouts = {key: known_layout(header, key, facts.get(key)) for key in LAYOUTS}
+    layouts = {key: known_layout(header, key, facts.get(key)) for key in _LAYOUTS}
     rate = known_rate(header, facts.get("rate"))
-    if facts.get("checksum") not in (None, description_of(layouts[LAYOUTS[0]], layouts[LAYOUTS[1]], rate)):
+    if facts.get("checksum") not in (None, description_of(layouts[_LAYOUTS[0]], layouts[_LAYOUTS[1]], rate)):
         raise LoadError(
             f"{header}: checksum mismatch in the layouts or the rate; if they were changed on purpose, remove the line "
             '"checksum"'
@@ -85,7 +85,7 @@ def read_episode(path: Path, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
             checksum = (file.metadata() or {}).get("crc32")
             for name in ("observations", "actions"):
                 part = file.get_slice(name)
-                sizes.add(f"{name} of {path.name}", part.get_shape(), np.dtype(TYPES[part.get_dtype()]))
+                sizes.add(f"{name} of {path.name}", part.get_shape(), np.dtype(_TYPES[part.get_dtype()]))
             arrays = {name: file.get_tensor(name) for name in ("observations", "actions")}
     except (OSError, SafetensorError, ValueError, TypeError, KeyError) as error:
         raise LoadError(

@@ -20,11 +20,11 @@ from closedform.demos.formats.sizes import Sizes
 from closedform.errors import ClosedFormError, LoadError
 from closedform.files import parse_json
 
-FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
-HEAP = b"GCOL\x01"
-SEARCHED = 1 << 30  # bytes of a file that is searched for damaged heaps
-MOST_LINKS = 16
-LINKS = "copy the data into one file, for instance with h5py's copy(expand_external=True)"
+_FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
+_HEAP = b"GCOL\x01"
+_SEARCHED = 1 << 30  # bytes of a file that is searched for damaged heaps
+_MOST_LINKS = 16
+_LINKS = "copy the data into one file, for instance with h5py's copy(expand_external=True)"
 
 
 @contextmanager
@@ -52,14 +52,14 @@ def _check_heaps(path: Path) -> None:
 
     Larger files are not searched, since that would take longer than reading them.
     """
-    if not 0 < path.stat().st_size <= SEARCHED:
+    if not 0 < path.stat().st_size <= _SEARCHED:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         width = data[10] if data[8] >= 2 else data[14]  # bytes of a length, as the superblock says
         if width not in (2, 4, 8):
             raise LoadError(f"{path}: expected lengths of 2, 4 or 8 bytes, found {width}; the file is damaged")
         header = -(-(8 + width) // 8) * 8  # of a heap, and of each object in it
-        at = data.find(HEAP)
+        at = data.find(_HEAP)
         while at >= 0:
             place, end = at + header, at + int.from_bytes(data[at + 8 : at + 8 + width], "little")
             while place + header <= min(end, len(data)):
@@ -68,7 +68,7 @@ def _check_heaps(path: Path) -> None:
                 if free and size < header:
                     raise LoadError(f"{path}: expected intact strings, found a damaged string heap at byte {at}")
                 place += size if free else header + -(-size // 8) * 8
-            at = data.find(HEAP, at + 1)
+            at = data.find(_HEAP, at + 1)
 
 
 def names_in(path: Path, group: Any, name: str | None = None) -> list[str]:
@@ -92,11 +92,11 @@ def member(path: Path, group: Any, name: str, links: int = 0) -> Any:
             raise LoadError(f"{path}: expected {part!r} in {group.name}, found {found}")
         if isinstance(link, h5py.HardLink):
             group = group[part]
-        elif isinstance(link, h5py.SoftLink) and links < MOST_LINKS:
+        elif isinstance(link, h5py.SoftLink) and links < _MOST_LINKS:
             start = group.file if link.path.startswith("/") else group
             group = member(path, start, link.path, links + 1)
         else:
-            raise LoadError(f"{path}: expected {part!r} in this file, found a link to another file; {LINKS}")
+            raise LoadError(f"{path}: expected {part!r} in this file, found a link to another file; {_LINKS}")
     return group
 
 
@@ -107,7 +107,7 @@ def numbers(path: Path, dataset: Any, sizes: Sizes) -> np.ndarray:
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
         raise LoadError(f"{where}: expected an array of numbers, found {type(dataset).__name__} without data")
     if dataset.is_virtual or dataset.external:
-        raise LoadError(f"{where}: expected numbers in this file, found that they are stored in other files; {LINKS}")
+        raise LoadError(f"{where}: expected numbers in this file, found that they are stored in other files; {_LINKS}")
     if dataset.dtype.kind not in "fiub":
         raise LoadError(f"{where}: expected real numbers, found dtype {dataset.dtype}")
     _check_filters(where, dataset)
@@ -121,9 +121,9 @@ def _check_filters(where: str, dataset: Any) -> None:
     properties = dataset.id.get_create_plist()
     for index in range(properties.get_nfilters()):
         number = properties.get_filter(index)[0]
-        if number not in FILTERS:
+        if number not in _FILTERS:
             raise LoadError(
-                f"{where}: expected HDF5's built-in filters ({', '.join(FILTERS.values())}), found number {number}"
+                f"{where}: expected HDF5's built-in filters ({', '.join(_FILTERS.values())}), found number {number}"
             )
 
 

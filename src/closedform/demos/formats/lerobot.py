@@ -18,10 +18,10 @@ from closedform.errors import LoadError
 from closedform.files import read_json
 
 NAME = "lerobot"
-INFO = Path("meta") / "info.json"
-VERSIONS = ("v3.0", "v2.1", "v2.0")
-OBSERVATION_KEYS = ("observation.state", "observation.environment_state")
-VISUAL = ("video", "image")
+_INFO = Path("meta") / "info.json"
+_VERSIONS = ("v3.0", "v2.1", "v2.0")
+_OBSERVATION_KEYS = ("observation.state", "observation.environment_state")
+_VISUAL = ("video", "image")
 __all__ = ["matches", "read", "write"]
 
 
@@ -33,9 +33,9 @@ def matches(path: Path) -> bool:
 def read(path: Path, options: ReadOptions) -> Demos:
     """Reads the episodes; observations are the state and, if there is one, the environment state."""
     options.recorded_only(path, "a LeRobot dataset")
-    info = read_info(path)
-    features = {name: f for name, f in info["features"].items() if f.get("dtype") not in VISUAL}
-    keys = options.observation_keys or tuple(key for key in OBSERVATION_KEYS if key in features)
+    info = _read_info(path)
+    features = {name: f for name, f in info["features"].items() if f.get("dtype") not in _VISUAL}
+    keys = options.observation_keys or tuple(key for key in _OBSERVATION_KEYS if key in features)
     if not keys:
         keys = tuple(sorted(name for name in features if name.startswith("observation.")))
     if not keys:
@@ -49,38 +49,38 @@ def read(path: Path, options: ReadOptions) -> Demos:
         width = _width(path, name, features[name].get("shape", []))
         if table[name].shape[1] != width:
             raise LoadError(f"{path}: expected {name} of {width} numbers, found {table[name].shape[1]}")
-    rate = known_rate(path / INFO, info.get("fps"))
+    rate = known_rate(path / _INFO, info.get("fps"))
     tasks = None
     if "task_index" in features:
         tasks = read_tasks(path, whole_numbers(path, "task_index", table["task_index"][ends - 1]))
     stored = info.get("closedform")
     stored = stored if isinstance(stored, dict) else {}
-    layouts = {key: known_layout(path / INFO, key, stored.get(key)) for key in ("observation_layout", "action_layout")}
-    checksums = Checksums.from_json(path / INFO, stored.get(KEY))
+    layouts = {key: known_layout(path / _INFO, key, stored.get(key)) for key in ("observation_layout", "action_layout")}
+    checksums = Checksums.from_json(path / _INFO, stored.get(KEY))
     if checksums is not None:
         checksums.check_description(path, layouts, rate, len(ends))
-    videos = [name for name, f in info["features"].items() if f.get("dtype") in VISUAL]
+    videos = [name for name, f in info["features"].items() if f.get("dtype") in _VISUAL]
     observations = np.concatenate([table[key] for key in keys], axis=1)
     known = {**layouts, "rate": rate, "tasks": tasks, "skipped": videos}
     return split(path, observations, table[action_key], ends, options, checksums=checksums, **known)
 
 
-def read_info(path: Path) -> dict[str, Any]:
+def _read_info(path: Path) -> dict[str, Any]:
     """Reads meta/info.json."""
-    file = path / INFO
+    file = path / _INFO
     info = read_json(file)
     if not isinstance(info, dict) or not isinstance(info.get("features"), dict):
         raise LoadError(f"{file}: expected LeRobot's description of features, found none")
     if not all(isinstance(feature, dict) for feature in info["features"].values()):
         raise LoadError(f"{file}: expected a dictionary for each feature, found another value")
     version = info.get("codebase_version")
-    if not isinstance(version, str) or version not in VERSIONS:
-        raise LoadError(f"{file}: expected a version of {', '.join(VERSIONS)}, found {brief(version)}")
+    if not isinstance(version, str) or version not in _VERSIONS:
+        raise LoadError(f"{file}: expected a version of {', '.join(_VERSIONS)}, found {brief(version)}")
     return info
 
 
 def _width(path: Path, name: str, shape: Any) -> int:
     """The number of numbers of a feature."""
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
-        raise LoadError(f"{path / INFO}: expected the shape of {name} to be whole numbers, found {brief(shape)}")
+        raise LoadError(f"{path / _INFO}: expected the shape of {name} to be whole numbers, found {brief(shape)}")
     return math.prod(shape)

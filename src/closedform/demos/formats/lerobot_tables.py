@@ -14,8 +14,8 @@ from closedform.demos.formats.sizes import Sizes
 from closedform.errors import ClosedFormError, LoadError
 from closedform.files import parse_json
 
-PURPOSE = "reading a LeRobot dataset"
-ORDERS = ("frame_index", "index", "timestamp")  # columns that say which frame of its episode a row is
+_PURPOSE = "reading a LeRobot dataset"
+_ORDERS = ("frame_index", "index", "timestamp")  # columns that say which frame of its episode a row is
 
 
 def read_frames(path: Path, columns: list[str], info: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -28,7 +28,7 @@ def read_frames(path: Path, columns: list[str], info: dict[str, Any]) -> tuple[d
     if not files:
         raise LoadError(f"{path}: expected data/chunk-*/*.parquet, found none")
     table, file_of_row = _read_columns(path, files, [*columns, "episode_index"])
-    for name in ("episode_index", *ORDERS):
+    for name in ("episode_index", *_ORDERS):
         if name in table and table[name].shape[1] != 1:
             raise LoadError(f"{path}: expected {name} to be one number per frame, found {table[name].shape[1]}")
     episode = whole_numbers(path, "episode_index", table["episode_index"])
@@ -50,7 +50,7 @@ def _order(
     path: Path, files: list[Path], episode: np.ndarray, table: dict[str, np.ndarray], file_of_row: np.ndarray
 ) -> np.ndarray:
     """The order of rows by episode, then by frame."""
-    within = next((name for name in ORDERS if name in table), None)
+    within = next((name for name in _ORDERS if name in table), None)
     if within is None:
         begun = np.flatnonzero(np.diff(episode, prepend=episode[0] - 1) | np.diff(file_of_row, prepend=-1))
         numbers, counts = np.unique(episode[begun], return_counts=True)
@@ -117,9 +117,9 @@ def read_tasks(path: Path, indices: np.ndarray) -> list[str]:
 
 def _task_table(path: Path, file: Path, wanted: set[int]) -> dict[int, str]:
     """Reads the task table; each description is decoded once, however many rows have it."""
-    pa = require("pyarrow", PURPOSE)
+    pa = require("pyarrow", _PURPOSE)
     try:
-        schema = require("pyarrow.parquet", PURPOSE).read_schema(file)
+        schema = require("pyarrow.parquet", _PURPOSE).read_schema(file)
         texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
         if "task_index" not in schema.names or not texts:
             raise LoadError(f"{file}: expected task_index and task descriptions, found {', '.join(schema.names)}")
@@ -149,7 +149,7 @@ def _read_lines(file: Path, index: str) -> list[dict[str, Any]]:
 
 
 def _read_columns(
-    path: Path, files: list[Path], columns: list[str], optional: tuple[str, ...] = ORDERS
+    path: Path, files: list[Path], columns: list[str], optional: tuple[str, ...] = _ORDERS
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Columns of files, concatenated, (N, width) each, and the file that each row comes from, (N,)."""
     sizes = Sizes.of(path, files)
@@ -180,7 +180,7 @@ def _read_columns(
 
 def _open(file: Path, sizes: Sizes, columns: list[str], dictionary: list[str] | None = None) -> Any:
     """Reads columns of a parquet file, page checksums verified, after checking their decoded size."""
-    parquet = require("pyarrow.parquet", PURPOSE)
+    parquet = require("pyarrow.parquet", _PURPOSE)
     sizes.add_bytes(file.name, decoded_size(file, columns))
     with parquet.ParquetFile(file, read_dictionary=dictionary, page_checksum_verification=True) as opened:
         for field in opened.schema_arrow:
@@ -191,7 +191,7 @@ def _open(file: Path, sizes: Sizes, columns: list[str], dictionary: list[str] | 
 
 def _holds_numbers(kind: Any) -> bool:
     """Whether a column holds numbers or lists of them; strings and bytes could be of any length."""
-    types = require("pyarrow", PURPOSE).types
+    types = require("pyarrow", _PURPOSE).types
     while types.is_nested(kind) or types.is_dictionary(kind):
         if not hasattr(kind, "value_type"):
             return False
@@ -205,7 +205,7 @@ def _numbers(file: Path, name: str, column: Any) -> np.ndarray:
     if column.null_count:
         raise LoadError(f"{file}: expected a number at every step of {name}, found {column.null_count} nulls")
     length, width = len(column), 1
-    types = require("pyarrow", PURPOSE).types
+    types = require("pyarrow", _PURPOSE).types
     while types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
         sizes = np.unique(column.value_lengths().to_numpy(zero_copy_only=False)) if len(column) else np.array([0])
         if len(sizes) != 1:

@@ -14,7 +14,7 @@ from closedform.demos.formats.checksums import KEY, Checksums
 from closedform.demos.formats.common import require
 from closedform.files import appearing
 
-DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+_DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 
 
 def write(demos: Demos, path: Path) -> None:
@@ -49,7 +49,7 @@ def write(demos: Demos, path: Path) -> None:
         (target / "meta" / "episodes" / "chunk-000").mkdir(parents=True)
         write_table(
             pa.table({name: _column(pa, name, values) for name, values in columns.items()}),
-            target / DATA_PATH.format(chunk_index=0, file_index=0),
+            target / _DATA_PATH.format(chunk_index=0, file_index=0),
         )
         write_table(
             _episode_table(pa, columns, lengths, ends, tasks),
@@ -69,7 +69,7 @@ def write(demos: Demos, path: Path) -> None:
             "video_files_size_in_mb": 200,
             "fps": int(rate) if float(rate).is_integer() else rate,
             "splits": {"train": f"0:{len(demos)}"},
-            "data_path": DATA_PATH,
+            "data_path": _DATA_PATH,
             "video_path": None,
             "features": {
                 name: {"dtype": str(values.dtype), "shape": [values.shape[1]], "names": None}

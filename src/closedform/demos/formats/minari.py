@@ -16,8 +16,8 @@ from closedform.demos.formats.sizes import Sizes
 from closedform.errors import LoadError
 
 NAME = "minari"
-PURPOSE = "reading a Minari dataset"
-EPISODE = re.compile("episode_[0-9]+")
+_PURPOSE = "reading a Minari dataset"
+_EPISODE = re.compile("episode_[0-9]+")
 
 
 def _file(path: Path) -> Path:
@@ -29,15 +29,15 @@ def _file(path: Path) -> Path:
 def matches(path: Path) -> bool:
     """Whether a path is an HDF5 file with groups `episode_N`, or a folder with such a file."""
     file = _file(path)
-    return not file.is_dir() and is_file_with(file, lambda root: any(map(EPISODE.fullmatch, root)))
+    return not file.is_dir() and is_file_with(file, lambda root: any(map(_EPISODE.fullmatch, root)))
 
 
 def read(path: Path, options: ReadOptions) -> Demos:
     """Reads the episodes. Minari stores one more observation than actions; the last one is dropped."""
     options.recorded_only(path, "a Minari dataset")
     path = _file(path)
-    with open_hdf5(path, PURPOSE, "episode_N with observations and actions") as (file, sizes):
-        names = sorted((n for n in file if EPISODE.fullmatch(n)), key=lambda n: int(n[8:]))
+    with open_hdf5(path, _PURPOSE, "episode_N with observations and actions") as (file, sizes):
+        names = sorted((n for n in file if _EPISODE.fullmatch(n)), key=lambda n: int(n[8:]))
         pairs = []
         for name in (names[e] for e in select(path, options.episodes, len(names))):
             reader = _Reader(path, name, sizes)

@@ -14,10 +14,10 @@ from typing import Any, BinaryIO
 
 from closedform.errors import LoadError
 
-LARGEST = 256 << 20  # bytes of a footer
-DEEPEST = 16
-FLOAT, TEXT = 4, 6  # of parquet's types
-PAGE_HEADER = 1 << 16  # bytes, of which those of a page with statistics are a few hundred
+_LARGEST = 256 << 20  # bytes of a footer
+_DEEPEST = 16
+_FLOAT, _TEXT = 4, 6  # of parquet's types
+_PAGE_HEADER = 1 << 16  # bytes, of which those of a page with statistics are a few hundred
 
 
 def decoded_size(path: Path, columns: list[str]) -> int:
@@ -28,7 +28,7 @@ def decoded_size(path: Path, columns: list[str]) -> int:
             file.seek(max(size - 8, 0))
             end = file.read(8)
             length = int.from_bytes(end[:4], "little")
-            if size < 12 or end[4:] != b"PAR1" or not 0 < length <= min(size - 12, LARGEST):
+            if size < 12 or end[4:] != b"PAR1" or not 0 < length <= min(size - 12, _LARGEST):
                 raise LoadError(f"{path}: expected a complete parquet file, found no footer at its end")
             file.seek(size - 8 - length)
             footer = _Thrift(file.read(length)).struct()
@@ -39,8 +39,8 @@ def decoded_size(path: Path, columns: list[str]) -> int:
                     facts = column[3]
                     name = b".".join(facts[3]).decode("utf-8", "replace")
                     if any(name == wanted or name.startswith(f"{wanted}.") for wanted in columns):
-                        total += max(int(facts[5]), rows, 0) * (4 if facts[1] == FLOAT else 8)
-                        total += _pages_size(file, facts) if facts[1] == TEXT else 0
+                        total += max(int(facts[5]), rows, 0) * (4 if facts[1] == _FLOAT else 8)
+                        total += _pages_size(file, facts) if facts[1] == _TEXT else 0
             return total
     except (IndexError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise LoadError(f"{path}: expected an intact parquet footer, found a damaged one: {error!r}") from error
@@ -54,7 +54,7 @@ def _pages_size(file: BinaryIO, facts: dict[int, Any]) -> int:
     end, total = at + facts[7], 0
     while at < end:
         file.seek(at)
-        header = _Thrift(file.read(PAGE_HEADER))
+        header = _Thrift(file.read(_PAGE_HEADER))
         page = header.struct()
         if page[2] < 0 or page[3] < 0:
             raise ValueError("a page of negative size")
@@ -71,7 +71,7 @@ class _Thrift:
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
         """Reads a structure."""
-        if depth > DEEPEST:
+        if depth > _DEEPEST:
             raise ValueError("structures nested too deeply")
         fields: dict[int, Any] = {}
         number = 0

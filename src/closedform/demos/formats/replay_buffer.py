@@ -20,26 +20,26 @@ from closedform.errors import ClosedFormError, LoadError
 from closedform.files import appearing, parse_json
 
 NAME = "zarr"
-PURPOSE = "reading a zarr replay buffer"
-OBSERVATION_KEYS = ("state", "obs", "observation", "observations", "agent_pos", "robot_eef_pose")
-ACTION_KEYS = ("action", "actions")
-MARKERS = (".zgroup", "zarr.json", ".zmetadata", "data/.zgroup", "data/zarr.json")
+_PURPOSE = "reading a zarr replay buffer"
+_OBSERVATION_KEYS = ("state", "obs", "observation", "observations", "agent_pos", "robot_eef_pose")
+_ACTION_KEYS = ("action", "actions")
+_MARKERS = (".zgroup", "zarr.json", ".zmetadata", "data/.zgroup", "data/zarr.json")
 
 
 def matches(path: Path) -> bool:
     """Whether a path holds a zarr group."""
     if path.is_dir():
-        return any((path / marker).exists() for marker in MARKERS)
+        return any((path / marker).exists() for marker in _MARKERS)
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
-        return not set(MARKERS).isdisjoint(archive.namelist())
+        return not set(_MARKERS).isdisjoint(archive.namelist())
 
 
 def read(path: Path, options: ReadOptions) -> Demos:
     """Reads the episodes; keys are those of the group `data`."""
     options.recorded_only(path, "a zarr replay buffer")
-    require("numcodecs", PURPOSE)
+    require("numcodecs", _PURPOSE)
     try:
         with ZarrStore(path) as store:
             return _read(path, store, options)
@@ -51,9 +51,9 @@ def read(path: Path, options: ReadOptions) -> Demos:
 
 def _read(path: Path, store: ZarrStore, options: ReadOptions) -> Demos:
     names = [name for name in store.children("data") if is_array(store, f"data/{name}")]
-    observation_keys = options.observation_keys or (pick(path, names, None, OBSERVATION_KEYS, "observations"),)
+    observation_keys = options.observation_keys or (pick(path, names, None, _OBSERVATION_KEYS, "observations"),)
     observation_keys = [pick(path, names, key, (), "observations") for key in observation_keys]
-    action_key = pick(path, names, options.action_key, ACTION_KEYS, "actions")
+    action_key = pick(path, names, options.action_key, _ACTION_KEYS, "actions")
     sizes = Sizes(path, store.stored)
     ends = read_array(store, "meta/episode_ends", sizes)
     parts = [flat(path, key, read_array(store, f"data/{key}", sizes)) for key in observation_keys]

@@ -39,27 +39,27 @@ from closedform.errors import LoadError
 from closedform.files import appearing
 
 NAME = "robomimic"
-PURPOSE = "reading a robomimic file"
-DEMO = re.compile("demo_[0-9]+")
-UNKNOWN: dict[str, Any] = {"env_name": "unknown", "type": 1, "env_kwargs": {}}
-LOW_DIM_KEYS = ("object", "robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos")
-SECOND_ARM_KEYS = ("robot1_eef_pos", "robot1_eef_quat", "robot1_gripper_qpos")
+_PURPOSE = "reading a robomimic file"
+_DEMO = re.compile("demo_[0-9]+")
+_UNKNOWN: dict[str, Any] = {"env_name": "unknown", "type": 1, "env_kwargs": {}}
+_LOW_DIM_KEYS = ("object", "robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos")
+_SECOND_ARM_KEYS = ("robot1_eef_pos", "robot1_eef_quat", "robot1_gripper_qpos")
 
 
 def matches(path: Path) -> bool:
     """Whether a path is an HDF5 file with robomimic's group `data/demo_N`."""
-    return is_file_with(path, lambda file: any(map(DEMO.fullmatch, names_in(path, file, "data"))))
+    return is_file_with(path, lambda file: any(map(_DEMO.fullmatch, names_in(path, file, "data"))))
 
 
 def read(path: Path, options: ReadOptions) -> Demos:
     """Reads the episodes; keys are those of the group `obs`."""
-    with open_hdf5(path, PURPOSE, "data/demo_N with obs and actions") as (file, sizes):
+    with open_hdf5(path, _PURPOSE, "data/demo_N with obs and actions") as (file, sizes):
         return _read(path, file, sizes, options)
 
 
 def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
     data = member(path, file, "data")
-    everything = sorted((n for n in data if DEMO.fullmatch(n)), key=lambda n: int(n[5:]))
+    everything = sorted((n for n in data if _DEMO.fullmatch(n)), key=lambda n: int(n[5:]))
     chosen = list(range(len(everything)))
     if options.mask is not None:
         mask = _mask(path, file, options.mask, sizes)
@@ -108,7 +108,7 @@ def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
     if checksums is not None:
         checksums.check_description(path, stored, written, len(everything))
     verified = verify(path, chosen, pairs, checksums, options)
-    unknown = environment.get("env_name") in (None, UNKNOWN["env_name"])
+    unknown = environment.get("env_name") in (None, _UNKNOWN["env_name"])
     if options.actions != "recorded":
         controller_of(environment)["control_delta"] = False
     rate = written if frequency is None else known_rate(path, frequency)
@@ -171,7 +171,7 @@ def _default_keys(names: list[str]) -> tuple[str, ...]:
     """Diffusion Policy's low-dimensional keys if the file has them, otherwise everything but images."""
     if "observation" in names:
         return ("observation",)
-    keys = LOW_DIM_KEYS + (SECOND_ARM_KEYS if SECOND_ARM_KEYS[0] in names else ())
+    keys = _LOW_DIM_KEYS + (_SECOND_ARM_KEYS if _SECOND_ARM_KEYS[0] in names else ())
     if set(keys) <= set(names):
         return keys
     return tuple(name for name in sorted(names) if not name.endswith(("image", "depth")))
@@ -252,7 +252,7 @@ def write(demos: Demos, path: Path) -> None:
     with appearing(path, folder=False) as target, h5py.File(path.name, "w", driver="core", backing_store=False) as file:
         data = file.create_group("data")
         data.attrs["total"] = demos.n_steps
-        data.attrs["env_args"] = json.dumps(demos.recorded_in or UNKNOWN)
+        data.attrs["env_args"] = json.dumps(demos.recorded_in or _UNKNOWN)
         data.attrs["observation_layout"] = json.dumps(demos.observation_layout.to_json())
         data.attrs["action_layout"] = json.dumps(demos.action_layout.to_json())
         data.attrs[KEY] = checksums.description

@@ -14,9 +14,9 @@ import numpy as np
 from closedform.errors import ConfigError, LoadError
 
 ALWAYS = 1 << 30  # bytes that are read however small the files are
-RATIO = 100  # demonstrations compress by less than 20; what grows more than this is a mistake or an attack
+_RATIO = 100  # demonstrations compress by less than 20; what grows more than this is a mistake or an attack
 VARIABLE = "CLOSEDFORM_LARGEST"
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class Sizes:
@@ -58,13 +58,13 @@ class Sizes:
         self.total += n_bytes
         if self.total > self._limit:
             raise LoadError(
-                f"{self.path}: expected at most {in_words(self._limit)} of numbers, {self._reason}, found "
-                f"{in_words(self.total)} up to {name}, from {in_words(self.stored)} of files; if that is right, set "
-                f"{VARIABLE} to the allowed bytes, such as {math.ceil(self.total / UNITS['G'])}G"
+                f"{self.path}: expected at most {_in_words(self._limit)} of numbers, {self._reason}, found "
+                f"{_in_words(self.total)} up to {name}, from {_in_words(self.stored)} of files; if that is right, set "
+                f"{VARIABLE} to the allowed bytes, such as {math.ceil(self.total / _UNITS['G'])}G"
             )
 
 
-def in_words(n_bytes: int) -> str:
+def _in_words(n_bytes: int) -> str:
     """A number of bytes for a message, such as `4.8 GB`."""
     for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n_bytes >= size:
@@ -88,8 +88,8 @@ def _limit(stored: int) -> tuple[int, str]:
         match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)", given.strip().upper())
         if not match:
             raise ConfigError(f"{VARIABLE}: expected a number of bytes, such as 2000000000 or 20G, found {given!r}")
-        return int(match[1]) * UNITS[match[2]], f"which is {VARIABLE}"
-    limit, free = max(ALWAYS, RATIO * stored), free_memory()
+        return int(match[1]) * _UNITS[match[2]], f"which is {VARIABLE}"
+    limit, free = max(ALWAYS, _RATIO * stored), free_memory()
     if free is not None and free < limit:
         return free, "which is the free memory"
-    return limit, f"which is 1 GiB or {RATIO} times the size of the files"
+    return limit, f"which is 1 GiB or {_RATIO} times the size of the files"

@@ -19,7 +19,7 @@ from closedform.demos.formats.zarr_codecs import checked, decode, number_dtype
 from closedform.demos.formats.zarr_store import ZarrStore
 from closedform.errors import LoadError
 
-TYPES = (
+_TYPES = (
     "bool",
     "int8",
     "int16",
@@ -33,13 +33,13 @@ TYPES = (
     "float32",
     "float64",
 )
-MISSING = 2**64 - 1  # where a shard has no such chunk
-MOST_AXES = 16
-ZEROS = "if they were all zeros, rewrite the array with write_empty_chunks=True"
+_MISSING = 2**64 - 1  # where a shard has no such chunk
+_MOST_AXES = 16
+_ZEROS = "if they were all zeros, rewrite the array with write_empty_chunks=True"
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class _Pipeline:
     """How a chunk is encoded as bytes.
 
     Attributes:
@@ -54,8 +54,8 @@ class Pipeline:
     shape: tuple[int, ...]
     dtype: np.dtype
     order: tuple[int, ...]
-    shard: Pipeline | None = None
-    index: tuple[Pipeline, bool] | None = None
+    shard: _Pipeline | None = None
+    index: tuple[_Pipeline, bool] | None = None
     codecs: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -80,7 +80,7 @@ class Pipeline:
         return stored.transpose(np.argsort(self.order))
 
     def _decode_shard(
-        self, where: str, data: bytes, used: tuple[int, ...], inner: Pipeline, table: Pipeline, first: bool
+        self, where: str, data: bytes, used: tuple[int, ...], inner: _Pipeline, table: _Pipeline, first: bool
     ) -> np.ndarray:
         length = table.n_bytes + 4 * len(table.codecs)  # the only codec there may be is crc32c
         if len(data) < length:
@@ -93,8 +93,8 @@ class Pipeline:
             if any(b >= n for b, n in zip(begin, used, strict=True)):
                 continue  # beyond the array
             start, size = (int(number) for number in places[at])
-            if start == MISSING and size == MISSING:
-                raise LoadError(f"{where}: expected every chunk of a shard, found a missing one; {ZEROS}")
+            if start == _MISSING and size == _MISSING:
+                raise LoadError(f"{where}: expected every chunk of a shard, found a missing one; {_ZEROS}")
             if start + size > len(data):
                 raise ValueError(f"a chunk at {start} of {size} bytes in a shard of {len(data)}")
             place = tuple(slice(b, b + n) for b, n in zip(begin, inner.shape, strict=True))
@@ -135,13 +135,13 @@ def read_array(store: ZarrStore, name: str, sizes: Sizes) -> np.ndarray:
     missing = count - store.count(name)
     key = name.rsplit("/", 1)[-1]
     if missing > 0:
-        raise LoadError(f"{store.path}: expected {count} chunks of {key}, found {missing} of them missing; {ZEROS}")
+        raise LoadError(f"{store.path}: expected {count} chunks of {key}, found {missing} of them missing; {_ZEROS}")
     array = np.empty(shape, pipeline.dtype.newbyteorder("="))
     for at in itertools.product(*map(range, grid)):
         file = f"{name}/{prefix}{separator.join(map(str, at))}"
         data = store.read(file, pipeline.largest)
         if data is None:
-            raise LoadError(f"{store.path}: expected {count} chunks of {key}, found no {file}; {ZEROS}")
+            raise LoadError(f"{store.path}: expected {count} chunks of {key}, found no {file}; {_ZEROS}")
         place = tuple(slice(i * n, (i + 1) * n) for i, n in zip(at, pipeline.shape, strict=True))
         target = array[place]
         try:
@@ -158,7 +158,7 @@ def _whole(where: str, name: str, value: Any, least: int) -> tuple[int, ...]:
     """A tuple of whole numbers, such as a shape."""
     if (
         not isinstance(value, list)
-        or len(value) > MOST_AXES
+        or len(value) > _MOST_AXES
         or not all(type(n) is int and least <= n < 2**62 for n in value)
     ):
         raise LoadError(f"{where}: expected {name} to be whole numbers, found {brief(value)}")
@@ -174,7 +174,7 @@ def _shapes(where: str, shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple
     return shape, chunks
 
 
-def _version_2(where: str, facts: dict[str, Any]) -> tuple[tuple[int, ...], Pipeline, str, str]:
+def _version_2(where: str, facts: dict[str, Any]) -> tuple[tuple[int, ...], _Pipeline, str, str]:
     """The shape, how chunks are encoded, and the naming of their files."""
     shape, chunks = _shapes(where, facts.get("shape"), facts.get("chunks"))
     dtype = number_dtype(where, facts.get("dtype"))
@@ -187,16 +187,16 @@ def _version_2(where: str, facts: dict[str, Any]) -> tuple[tuple[int, ...], Pipe
         raise LoadError(f"{where}: expected order C or F and separator . or /, found others")
     axes = range(len(shape))
     order = tuple(axes) if facts.get("order", "C") == "C" else tuple(reversed(axes))
-    return shape, Pipeline(chunks, dtype, order, codecs=tuple(checked(where, c) for c in codecs)), "", separator
+    return shape, _Pipeline(chunks, dtype, order, codecs=tuple(checked(where, c) for c in codecs)), "", separator
 
 
-def _version_3(where: str, facts: dict[str, Any]) -> tuple[tuple[int, ...], Pipeline, str, str]:
+def _version_3(where: str, facts: dict[str, Any]) -> tuple[tuple[int, ...], _Pipeline, str, str]:
     grid, chunk_keys = _named(where, facts.get("chunk_grid")), _named(where, facts.get("chunk_key_encoding"))
     if grid[0] != "regular" or chunk_keys[0] not in ("default", "v2") or facts.get("storage_transformers"):
         raise LoadError(f"{where}: expected a regular grid of chunks, found {grid[0]!r} and {chunk_keys[0]!r}")
     shape, chunks = _shapes(where, facts.get("shape"), grid[1].get("chunk_shape"))
     kind = facts.get("data_type")
-    if not isinstance(kind, str) or kind not in TYPES:
+    if not isinstance(kind, str) or kind not in _TYPES:
         raise LoadError(f"{where}: expected numbers, of dtype bool, int, uint or float, found {brief(kind)}")
     separator = chunk_keys[1].get("separator", "/" if chunk_keys[0] == "default" else ".")
     if separator not in (".", "/"):
@@ -215,7 +215,7 @@ def _named(where: str, value: Any) -> tuple[str, dict[str, Any]]:
     return value["name"], settings
 
 
-def _pipeline(where: str, codecs: Any, shape: tuple[int, ...], dtype: np.dtype, depth: int = 0) -> Pipeline:
+def _pipeline(where: str, codecs: Any, shape: tuple[int, ...], dtype: np.dtype, depth: int = 0) -> _Pipeline:
     """Codecs of zarr v3: `transpose`, then `bytes` or `sharding_indexed`, then codecs of bytes."""
     if not isinstance(codecs, list) or depth > 1:
         raise LoadError(f"{where}: expected a list of codecs with at most one level of shards, found {brief(codecs)}")
@@ -239,7 +239,7 @@ def _pipeline(where: str, codecs: Any, shape: tuple[int, ...], dtype: np.dtype, 
         if layer[1].get("endian", "little") not in ("little", "big"):
             raise LoadError(f"{where}: expected little or big endian, found neither")
         dtype = dtype.newbyteorder(">" if layer[1].get("endian") == "big" else "<")
-        return Pipeline(shape, dtype, order, codecs=tuple(done))
+        return _Pipeline(shape, dtype, order, codecs=tuple(done))
     stored = tuple(shape[axis] for axis in order)
     _, inner = _shapes(where, list(stored), layer[1].get("chunk_shape"))
     if any(n % chunk for n, chunk in zip(stored, inner, strict=True)):
@@ -253,4 +253,4 @@ def _pipeline(where: str, codecs: Any, shape: tuple[int, ...], dtype: np.dtype, 
     first = layer[1].get("index_location", "end") == "start"
     if table.shard is not None or any(codec["id"] != "crc32c" for codec in table.codecs):
         raise LoadError(f"{where}: expected a shard's table with the codecs bytes and crc32c, found others")
-    return Pipeline(shape, dtype, order, shard, (table, first), tuple(done))
+    return _Pipeline(shape, dtype, order, shard, (table, first), tuple(done))

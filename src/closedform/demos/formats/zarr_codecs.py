@@ -18,13 +18,13 @@ import numpy as np
 
 from closedform.errors import LoadError
 
-DTYPE = re.compile(r"[<>|]?(b1|i[1248]|u[1248]|f[248])")
-MEMORY = 1 << 28  # bytes that lzma may take
+_DTYPE = re.compile(r"[<>|]?(b1|i[1248]|u[1248]|f[248])")
+_MEMORY = 1 << 28  # bytes that lzma may take
 
 
 def number_dtype(where: str, text: Any) -> np.dtype:
     """A dtype of real numbers of fixed width in numpy's notation, such as `<f8`; others are refused."""
-    if not isinstance(text, str) or not DTYPE.fullmatch(text):
+    if not isinstance(text, str) or not _DTYPE.fullmatch(text):
         raise LoadError(f"{where}: expected numbers, of dtype bool, int, uint or float, found {brief(text)}")
     return np.dtype(text)
 
@@ -38,7 +38,7 @@ def decode(where: str, codec: dict[str, Any], data: bytes, largest: int) -> byte
         data: the encoded bytes.
         largest: the most decoded bytes.
     """
-    decoded = CODECS[codec["id"]](data, codec, largest)
+    decoded = _CODECS[codec["id"]](data, codec, largest)
     if len(decoded) > largest:
         raise ValueError(f"more than {largest} bytes in a chunk")
     return decoded
@@ -48,9 +48,9 @@ def checked(where: str, codec: Any) -> dict[str, Any]:
     """A codec from the metadata; one that is not known to produce only numbers is refused."""
     if not isinstance(codec, dict) or not isinstance(codec.get("id"), str):
         raise LoadError(f"{where}: expected a codec with an id, found {brief(codec)}")
-    if codec["id"] not in CODECS:
+    if codec["id"] not in _CODECS:
         raise LoadError(
-            f"{where}: expected codecs that produce only numbers ({', '.join(CODECS)}), found {brief(codec['id'])}"
+            f"{where}: expected codecs that produce only numbers ({', '.join(_CODECS)}), found {brief(codec['id'])}"
         )
     if codec["id"] == "delta":
         for name in ("dtype", "astype"):
@@ -79,7 +79,7 @@ def _bz2(data: bytes, _: dict[str, Any], largest: int) -> bytes:
 def _lzma(data: bytes, codec: dict[str, Any], largest: int) -> bytes:
     if codec.get("format", lzma.FORMAT_XZ) not in (lzma.FORMAT_XZ, lzma.FORMAT_ALONE):
         raise ValueError("raw lzma data")
-    machine = lzma.LZMADecompressor(memlimit=MEMORY)
+    machine = lzma.LZMADecompressor(memlimit=_MEMORY)
     return _all_of(machine, machine.decompress(data, largest + 1), largest)
 
 
@@ -168,7 +168,7 @@ def _unshuffle(data: bytes, codec: dict[str, Any], _: int) -> bytes:
     return np.frombuffer(data, np.uint8).reshape(size, -1).T.tobytes()
 
 
-CODECS: dict[str, Callable[[bytes, dict[str, Any], int], bytes]] = {
+_CODECS: dict[str, Callable[[bytes, dict[str, Any], int], bytes]] = {
     "blosc": _blosc,
     "zstd": _zstd,
     "lz4": _lz4,

@@ -11,7 +11,7 @@ from typing import Any
 from closedform.errors import LoadError
 from closedform.files import parse_json
 
-LARGEST_METADATA = 64 << 20  # bytes
+_LARGEST_METADATA = 64 << 20  # bytes
 
 
 class ZarrStore:
@@ -56,7 +56,7 @@ class ZarrStore:
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """A metadata file; None if there is none."""
-        data = self.read(name, LARGEST_METADATA)
+        data = self.read(name, _LARGEST_METADATA)
         if data is None:
             return None
         value = parse_json(data, self.path / name, "zarr's metadata")
