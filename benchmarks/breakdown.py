@@ -65,12 +65,13 @@ def transfer_near(rows, neighbors, log_weights, reach, transfers, choice, rotati
 
 def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Callable[[], object]], dict[str, Any]]:
     """The parts of one plan, as functions that do them again, and the calls of which its diffusion consists."""
-    recorder = Recorder(fused.plan_batch)
-    with mock.patch.object(fused, "plan_batch", recorder):
+    recorder = Recorder(fused.plan_one)
+    with mock.patch.object(fused, "plan_one", recorder):
         policy.plan(window, seed=0)
     call = recorder.calls[0]
     stored, metric, transfers = call["rows"], call["metric"], call["transfers"]
-    sampling, draws, query, k = call["sampling"], call["draws"], call["queries"][0], call["k"]
+    sampling, draws, observed, k = call["sampling"], call["draws"], call["observed"], call["k"]
+    query = (observed.lifted[0] - observed.offset) * observed.scale
     distances, rows, squared = np.empty(stored.n_rows), np.empty(stored.n_rows + 1, np.int64), np.empty(k)
     nearest_rows(stored.columns, stored.n_rows, query, k, distances, rows)
     near = rows[:k].copy()
@@ -93,6 +94,7 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
         "shares": np.zeros(k),
         "taken": np.empty(1, np.int64),
         "ended": np.empty(1),
+        "mixed": np.empty(1, bool),
     }
 
     def transfer() -> None:
@@ -109,7 +111,7 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
     seed = np.random.default_rng(0)
     parts = {
         "plan": lambda: policy.plan(window, seed=seed),
-        "compiled": lambda: fused.plan_batch(*call.values()),
+        "compiled": lambda: fused.plan_one(*call.values()),
         "search": lambda: nearest_rows(stored.columns, stored.n_rows, query, k, distances, rows),
         "metric": lambda: metric_distances(stored.columns, query, near, metric, squared),
         "transfer": transfer,

@@ -1,6 +1,7 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 
 import check
@@ -9,6 +10,9 @@ import push_t
 import readme
 import report
 import timing
+from breakdown import measure_parts
+from closedform import ClosedFormPolicy
+from tests.conftest import planar_demos
 
 
 def run_with(ratio: float, **others: float) -> dict:
@@ -154,3 +158,12 @@ def test_the_readme_has_the_table_of_the_committed_results():
     assert readme.updated(text, cpu, gpu) == text, "run python benchmarks/readme.py"
     cpu["sections"]["push_t"]["contenders"]["kernel"]["p50"] *= 2
     assert readme.updated(text, cpu, gpu) != text
+
+
+def test_the_parts_of_a_plan_can_be_taken_apart(monkeypatch):
+    monkeypatch.setenv("CLOSEDFORM_DISABLE_KERNELS", "0")
+    demos = planar_demos(np.random.default_rng(0))
+    policy = ClosedFormPolicy(demos, "paper", n_neighbors=50)
+    measured = measure_parts(policy, policy.windows(demos[0].observations[3:5]), rounds=2)
+    assert measured["plan_us"] > 0 and measured["exponentials_needed"] > 0
+    assert set(measured["parts_us"]) == {"Python", "search", "metric", "transfer", "diffusion", "everything else"}

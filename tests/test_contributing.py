@@ -60,7 +60,8 @@ def test_there_are_four_walks_of_at_most_eight_hops():
     assert all(callable(find(hop)) for hops in walks().values() for hop in hops)
 
 
-def test_act():
+def test_act(monkeypatch):
+    monkeypatch.setenv("CLOSEDFORM_DISABLE_KERNELS", "0")
     agent = ClosedFormPolicy(reach_demos(5)).agent(seed=0)
     walked("act", lambda: agent.act(reach_demos(1)[0].observations[0]))
 

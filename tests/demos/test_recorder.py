@@ -105,7 +105,7 @@ def test_appending_does_not_wait_for_the_disk(tmp_path, monkeypatch):
         synchronize(descriptor)
 
     with Recorder(tmp_path / "demos", OBSERVATIONS, ACTIONS) as recorder:
-        monkeypatch.setattr(recorder_module.os, "fsync", stuck)
+        monkeypatch.setattr("os.fsync", stuck)
         recorder.begin()
         recorder.append(*step(0))
         assert waiting.wait(60)  # a thread has begun to write
@@ -189,7 +189,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path, monkeypatch):
         def full(_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(recorder_module.os, "fsync", full)
+        monkeypatch.setattr("os.fsync", full)
         recorder.append(*step(1))
         wait_until(lambda: recorder._failure is not None)
         with pytest.raises(RecordError, match="No space left on device; earlier steps are on disk"):
@@ -346,7 +346,7 @@ def test_steps_that_cannot_be_written_when_recording_stops_are_told(tmp_path, mo
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(recorder_module.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     recorder.begin()
     recorder.append(*step(0))
     with pytest.raises(RecordError, match=r"expected to write the last 1 steps, found .*No space left"):

@@ -34,7 +34,31 @@ class Clock:
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(pace, "time", clock)
+    plan_in_another_thread()
     return clock
+
+
+def plan_in_another_thread():
+    thread = threading.Thread(target=pace.plan_begins)
+    thread.start()
+    thread.join()
+
+
+def test_nobody_waits_where_nobody_else_plans(clock):
+    with gently():
+        pace.plan_begins()  # this thread
+        for _ in range(100):
+            breathe()
+        assert clock.pauses == 0
+        plan_in_another_thread()
+        for _ in range(100):
+            breathe()
+        assert clock.pauses > 0
+        clock.now += 3.0  # for which it did not plan
+        before = clock.pauses
+        for _ in range(100):
+            breathe()
+        assert clock.pauses == before
 
 
 def test_pauses_come_when_it_is_time_to_and_only_where_asked(clock):

@@ -316,7 +316,7 @@ def test_the_faster_search_is_chosen_by_size(monkeypatch):
     monkeypatch.setattr(build, "EXACT_UP_TO", 100)
     assert ClosedFormPolicy(demos, n_action_steps=4).index_recall is not None
     assert ClosedFormPolicy(demos, n_action_steps=4, index="exact").index_recall is None
-    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.warns(ClosedFormWarning, match="faiss is faster"):
         assert ClosedFormPolicy(demos, n_action_steps=4).index_recall is None
 

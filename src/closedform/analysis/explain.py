@@ -13,7 +13,8 @@ from closedform.errors import ConfigError
 from closedform.evaluation.environment import Environment
 from closedform.policies.agent import Agent
 from closedform.policies.closed_form import ClosedFormPolicy
-from closedform.policies.demonstration_policy import DemonstrationPolicy, Generated
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.generated import Generated
 from closedform.policies.plan import Plan
 from closedform.retrieval.frame import voters
 from closedform.retrieval.model import Model

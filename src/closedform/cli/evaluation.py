@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from closedform.cli.data import progress_bar
-from closedform.cli.policy import Choosing, Output
+from closedform.cli.data import Output, progress_bar
+from closedform.cli.policy import Choosing
 from closedform.errors import ConfigError
 from closedform.evaluation.comparison import compare
 from closedform.evaluation.evaluation_result import EvaluationResult

@@ -10,8 +10,7 @@ from tqdm import tqdm
 from tyro.conf import Positional
 
 from closedform import Policy
-from closedform.cli.data import Reading
-from closedform.cli.policy import Output
+from closedform.cli.data import Output, Reading
 from closedform.errors import ConfigError
 
 if TYPE_CHECKING:

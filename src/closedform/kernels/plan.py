@@ -9,7 +9,7 @@ import numpy as np
 from closedform.kernels.diffuse import diffuse
 from closedform.kernels.jit import jit
 from closedform.kernels.search import dot, metric_distances, retrieve
-from closedform.kernels.transfer import choose_transfer, transfer_chunk
+from closedform.kernels.transfer import choose_transfer, transfer_back, transfer_chunk
 
 ATTEMPTS = 20  # at reaching far enough, after which all neighbors are looked at
 
@@ -164,3 +164,39 @@ def plan_batch(rows, metric, terms, transfers, sampling, draws, queries, k, foun
         if planned.rows.size:
             for i in range(neighbors.size):
                 planned.rows[b, i] = neighbors[i]
+
+
+@jit()
+def plan_one(rows, metric, terms, transfers, sampling, draws, observed, k, least, planned, told):
+    """Plans for one observation, brings the chunk back, and tells what it is made of.
+
+    Args:
+        rows, metric, terms, transfers, sampling, draws, observed: see `records`.
+        k: how many neighbors.
+        least: the weight up to which a demonstration is not told.
+        planned: scratch; its choices are those of the plan.
+        told: is filled.
+
+    Returns:
+        How many demonstrations are told; 0 where the plan is none: some number is not finite, or not a mixture.
+    """
+    query = np.empty_like(observed.lifted)
+    for d in range(query.shape[1]):
+        query[0, d] = (observed.lifted[0, d] - observed.offset[d]) * observed.scale[d]
+        if not math.isfinite(query[0, d]):
+            return 0
+    plan_batch(rows, metric, terms, transfers, sampling, draws, query, k, np.empty((0, 0), np.int64), planned)
+    if not (math.isfinite(planned.distances[0]) and planned.mixed[0, 0]):
+        return 0
+    count = with_most_weight(planned.rows[0], planned.weights[0, 0], least, told.rows, told.weights)
+    total = 0.0
+    for i in range(count):
+        total += told.weights[i]
+    for i in range(count):
+        told.weights[i] /= total
+    told.actions[0, 0, :] = planned.chunks[0, 0]
+    transfer_back(told.actions, planned.choices, observed.poses, transfers)
+    for d in range(told.actions.shape[2]):
+        if not math.isfinite(told.actions[0, 0, d]):
+            return 0
+    return count

@@ -151,6 +151,34 @@ class Draws(NamedTuple):
     fresh: Any
 
 
+class Observed(NamedTuple):
+    """What is observed when one plan is made.
+
+    Attributes:
+        lifted: (1, D_z), what the feature map returns; features are (lifted - offset) * scale.
+        offset, scale: (D_z,)
+        poses: (1, bodies, pose width), of the bodies now; no bodies where nothing is transferred.
+    """
+
+    lifted: Any
+    offset: Any
+    scale: Any
+    poses: Any
+
+
+class Told(NamedTuple):
+    """What is told of one plan.
+
+    Attributes:
+        actions: (1, 1, N_a * D), encoded, where they are needed.
+        rows, weights: (k,), the demonstrations with most weight first, and what they weigh.
+    """
+
+    actions: Any
+    rows: Any
+    weights: Any
+
+
 class Planned(NamedTuple):
     """What the planner fills in.
 

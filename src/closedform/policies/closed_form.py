@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -19,17 +18,19 @@ from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.mixture import is_mixture
 from closedform.diffusion.sampler import SAMPLERS, Step, ddpm, step_weights
 from closedform.errors import DataError
-from closedform.kernels.records import Candidates, Draws, Planned, Rows, Sampling
+from closedform.kernels.records import Candidates, Draws, Observed, Planned, Rows, Sampling, Told
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.deadline import seconds_not_cut
-from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.demonstration_policy import NEGLIGIBLE, DemonstrationPolicy, Made
 from closedform.policies.generated import Generated, unmeasured
+from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed, generator
 from closedform.policies.saving import register_policy
 from closedform.provenance import n_cores
 from closedform.retrieval.frame import N_VOTERS
 from closedform.retrieval.model import Model
 from closedform.retrieval.neighborhood import Neighborhood
+from closedform.retrieval.pace import plan_begins
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
@@ -109,6 +110,72 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         extra = Penalty.none() if penalty is None else penalty(model.store)
         return self._denoiser(model, near, extra, perturbations)
 
+    def _plan(
+        self,
+        windows: np.ndarray,
+        rng: np.random.Generator,
+        penalty: Callable[[Store], Penalty] | None,
+        began: float,
+    ) -> Made:
+        """In one compiled call where the rows are arrays; where that finds no plan, the longer way says why."""
+        plan_begins()
+        model = self._model
+        everything, stop_at = model.rows_record, self._deadline.stop_at(began)
+        if everything is None or model.kernel.unhooked or stop_at < math.inf or not kernels.enabled():
+            return super()._plan(windows, rng, penalty, began)
+        from closedform.kernels.plan import plan_one
+
+        if not plan_one.overloads:
+            with kernels.announced(plan_one):
+                self._plan_one(plan_one, model, everything, windows, np.random.default_rng(0), Penalty.none())
+        extra = Penalty.none() if penalty is None else penalty(model.store)
+        made = self._plan_one(plan_one, model, everything, windows, rng, extra)
+        return super()._plan(windows, rng, penalty, began) if made is None else made
+
+    def _plan_one(
+        self,
+        plan_one: Callable[..., int],
+        model: Model,
+        everything: Rows,
+        windows: np.ndarray,
+        rng: np.random.Generator,
+        penalty: Penalty,
+    ) -> Made | None:
+        kernel, transfer, store = model.kernel, model.transfer, model.store
+        k, size = self.n_neighbors(model), transfer.chunk_size
+        lifted = kernel.spec.feature_map.lift(windows)
+        planned = _unfilled(1, 1, size, k, len(transfer.hands))
+        told = Told(np.empty((1, 1, size)), np.empty(k, np.int64), np.empty(k))
+        count = plan_one(
+            everything,
+            kernel.record,
+            kernel.term_records(penalty),
+            transfer.record,
+            Sampling(self.steps, self.cut(k), math.inf),
+            self._draw(rng, 1, 1, size),
+            Observed(lifted, kernel.offset, kernel.scale, transfer.poses(windows[:, -1])),
+            k,
+            NEGLIGIBLE,
+            planned,
+            told,
+        )
+        if not count:
+            return None
+        rows, choice = told.rows[:count].copy(), planned.choices[0]
+        frame, held = transfer.names(choice)
+        plan = Plan(
+            actions=transfer.decoded(told.actions.reshape(1, 1, self.config.n_action_steps, -1))[0, 0],
+            frame=frame,
+            held=held,
+            choice=choice,
+            episodes=store.episode_ids[store.row_episodes[rows]],
+            steps=store.row_steps[rows],
+            weights=told.weights[:count].copy(),
+            distance=float(planned.distances[0]),
+            n_steps=len(self.steps),
+        )
+        return Made(plan, model, rows)
+
     def _generate(
         self,
         model: Model,
@@ -167,7 +234,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             made.rows[b, : len(near.rows)] = near.rows
             made.weights[b, :, : len(near.rows)] = denoiser.weights(last[0].sample, last[0].time)
             made.mixed[b] = is_mixture(made.chunks[b], denoiser.actions)
-        return made
+        return _generated(made)
 
     def _generate_compiled(
         self,
@@ -184,25 +251,22 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         from closedform.kernels.plan import plan_batch
 
         k, size = self.n_neighbors(model), model.transfer.chunk_size
-        made = _unfilled(len(queries), n_samples, size, k if explain else 0, len(model.transfer.hands))
-        noise, perturbations, fresh = self._draw(rng, len(queries), n_samples, size)
+        planned = _unfilled(len(queries), n_samples, size, k if explain else 0, len(model.transfer.hands))
+        draws = self._draw(rng, len(queries), n_samples, size)
         metric, transfers = model.kernel.record, model.transfer.record
         sampling = Sampling(self.steps, self.cut(k), stop_at)
+        everything = None if model.kernel.unhooked else model.rows_record
+        n_threads = len(queries) // _BATCH_PER_THREAD
+        n_threads = min(n_cores(), n_threads) if n_threads > 1 else 1
+        if everything is not None and n_threads == 1 and plan_batch.overloads:
+            terms = model.kernel.term_records(penalty)
+            plan_batch(everything, metric, terms, transfers, sampling, draws, queries, k, _NONE_FOUND, planned)
+            return _generated(planned)
 
         def run(part: slice, rows: Rows, found: np.ndarray, penalty: Penalty) -> None:
-            draws = Draws(noise[part], perturbations[part], fresh[part])
-            planned = Planned(
-                made.chunks[part],
-                made.choices[part],
-                made.distances[part],
-                made.rows[part],
-                made.weights[part],
-                made.n_steps[part],
-                made.ended[part],
-                made.mixed[part],
-            )
-            terms = model.kernel.term_records(penalty)
-            plan_batch(rows, metric, terms, transfers, sampling, draws, queries[part], k, found, planned)
+            terms, some = model.kernel.term_records(penalty), Draws(*(each[part] for each in draws))
+            made = Planned(*(each[part] for each in planned))
+            plan_batch(rows, metric, terms, transfers, sampling, some, queries[part], k, found, made)
 
         def run_found(b: int) -> None:
             """Where the rows have to be known before the compiled planner begins."""
@@ -214,32 +278,25 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             found = np.pad(here, (0, k - len(rows)), constant_values=-1)[None]
             run(slice(b, b + 1), some, found, Penalty(here, extra))
             if explain:
-                made.rows[b, : len(rows)] = rows
+                planned.rows[b, : len(rows)] = rows
 
-        everything = None if model.kernel.unhooked else model.rows_record
-        n_threads = len(queries) // _BATCH_PER_THREAD
-        n_threads = min(n_cores(), n_threads) if n_threads > 1 else 1
         jobs: list[Callable[[], None]]
         if everything is None:
             jobs = [partial(run_found, b) for b in range(len(queries))]
-        elif n_threads < 2:
-            jobs = [partial(run, slice(None), everything, _NONE_FOUND, penalty)]
         else:
             bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
             jobs = [partial(run, slice(a, b), everything, _NONE_FOUND, penalty) for a, b in pairwise(bounds)]
         if n_threads > 1 and plan_batch.overloads:  # compiling in several threads at once would only take longer
             with ThreadPoolExecutor(n_threads) as pool:
                 list(pool.map(lambda job: job(), jobs))
-            return made
-        with nullcontext() if plan_batch.overloads else kernels.announced(plan_batch):
-            for job in jobs:
-                job()
-        return made
+        else:
+            with kernels.announced(plan_batch):
+                for job in jobs:
+                    job()
+        return _generated(planned)
 
-    def _draw(
-        self, rng: np.random.Generator, n_plans: int, n_samples: int, size: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Noise, perturbations and fresh noise, the numbers of one plan after those of the other; see `Draws`."""
+    def _draw(self, rng: np.random.Generator, n_plans: int, n_samples: int, size: int) -> Draws:
+        """Random numbers, those of one plan after those of the other."""
         n_steps = len(self.steps) if self.config.sampler == "ddpm" else 0
         n_perturbations = self.config.n_perturbations if self.config.tau else 0
         n_fresh = max(n_steps - 1, 0) * n_samples  # the last step adds none
@@ -251,8 +308,8 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             fresh[:, :-1] = drawn[:, n_samples + n_perturbations :].reshape(n_plans, -1, n_samples, size)
         noise = np.ascontiguousarray(drawn[:, :n_samples])
         if not n_perturbations:
-            return noise, np.zeros((n_plans, 1, size)), fresh
-        return noise, np.ascontiguousarray(perturbations), fresh
+            return Draws(noise, np.zeros((n_plans, 1, size)), fresh)
+        return Draws(noise, np.ascontiguousarray(perturbations), fresh)
 
     def check_size(self, model: Model, n_plans: int, n_samples: int) -> None:
         """Refuses to plan where that would take more memory than there is.
@@ -312,9 +369,9 @@ class _OutOfTimeError(Exception):
     """There is no time for another step."""
 
 
-def _unfilled(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Generated:
+def _unfilled(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Planned:
     """Room for plans; nothing is written yet."""
-    return Generated(
+    return Planned(
         chunks=np.empty((n_plans, n_samples, size)),
         choices=np.empty((n_plans, n_hands, 2), np.int64),
         distances=np.empty(n_plans),
@@ -324,3 +381,8 @@ def _unfilled(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> 
         ended=np.empty((n_plans, n_samples)),
         mixed=np.empty((n_plans, n_samples), bool),
     )
+
+
+def _generated(planned: Planned) -> Generated:
+    *rest, mixed = planned
+    return Generated(*rest, mixed=mixed)

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from closedform import kernels
 from closedform.demos.demos import Demos, as_episode, check_episode
 from closedform.demos.episode import Episode, real_array
 from closedform.demos.layout import Layout
@@ -34,7 +33,7 @@ from closedform.retrieval.goal import Goal
 from closedform.retrieval.limits import check_size
 from closedform.retrieval.model import Model
 from closedform.retrieval.observation_kernel import KernelSpec
-from closedform.retrieval.pace import breathe, gently
+from closedform.retrieval.pace import breathe, gently, plan_begins
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.recorded_steps import Progress
 from closedform.retrieval.spec import ModelSpec, SearchSpec
@@ -293,6 +292,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         began: float,
     ) -> Made:
         """Plans for a window (1, N_o, D_o) that was checked."""
+        plan_begins()
         model = self._model
         extra = Penalty.none() if penalty is None else penalty(model.store)
         made = self.generate(model, windows, 1, rng, extra, explain=True, began=began)
@@ -388,12 +388,6 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
 def with_most_weight(rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The rows (k,) whose weights (k,) are not negligible, and these weights, the largest first."""
-    if kernels.enabled():
-        from closedform.kernels.plan import with_most_weight
-
-        found, shares = np.empty(len(rows), np.int64), np.empty(len(rows))
-        count = with_most_weight(rows, weights, NEGLIGIBLE, found, shares)
-        return found[:count].copy(), shares[:count].copy()
     used = np.flatnonzero(weights > NEGLIGIBLE)
     used = used[np.argsort(-weights[used], kind="stable")]
     return rows[used], weights[used]

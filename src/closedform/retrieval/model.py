@@ -128,13 +128,13 @@ class Model:
         """Computes what is computed once, so that no plan has to wait for it."""
         kept = (
             (self.kernel, ("record", "hooked", "unhooked")),
-            (self.transfer, ("record", "world")),
+            (self.transfer, ("record", "world", "moves")),
             (self, ("rows_record",)),
         )
         for part, names in kept:
             for name in names:
                 breathe()
-                getattr(part, name)
+                getattr(part, name)  # which is kept
 
     def add(self, episode: Episode, episode_id: int) -> Model:
         """The model with one more episode."""

@@ -17,12 +17,29 @@ _ROWS_AT_ONCE = 5_000  # that are gathered between two pauses
 T = TypeVar("T")
 
 
+_LATELY = 2.0  # seconds after its last plan for which a thread is expected to plan again
+
+
 class _State(threading.local):
     gentle = False
     rested = 0.0  # when the last pause ended
 
 
 _here = _State()
+
+
+class _Planning:
+    thread = 0  # that planned last
+    until = 0.0  # when it is expected to plan no more
+
+
+def plan_begins() -> None:
+    """Takes note that this thread plans, and is likely to plan again soon."""
+    _Planning.thread, _Planning.until = threading.get_ident(), time.perf_counter() + _LATELY
+
+
+def _others_plan(now: float) -> bool:
+    return now < _Planning.until and _Planning.thread != threading.get_ident()
 
 
 @contextmanager
@@ -37,14 +54,16 @@ def gently() -> Iterator[None]:
 
 
 def breathe() -> None:
-    """Lets other threads run, if it is time to.
+    """Lets other threads run, if it is time to and another one plans.
 
     Python hands the interpreter over by itself only every 5 ms, which is longer than a plan takes. So this is called
     wherever a tenth of a millisecond may have passed, besides what numpy does without the interpreter.
     """
-    if _here.gentle and time.perf_counter() - _here.rested >= SLICE:
-        time.sleep(_PAUSE)
-        _here.rested = time.perf_counter()
+    if _here.gentle:
+        now = time.perf_counter()
+        if now - _here.rested >= SLICE and _others_plan(now):
+            time.sleep(_PAUSE)
+            _here.rested = time.perf_counter()
 
 
 def paced(items: Iterable[T]) -> Iterator[T]:

@@ -283,7 +283,11 @@ class Transfer:
             if kernels.enabled()
             else (self._back_reference(chunks, choices, observations))
         )
-        actions = self.encoding.decode(encoded.reshape(*chunks.shape[:2], self.spec.n_action_steps, -1))
+        return self.decoded(encoded.reshape(*chunks.shape[:2], self.spec.n_action_steps, -1))
+
+    def decoded(self, encoded: np.ndarray) -> np.ndarray:
+        """Actions of encoded ones (B, n, N_a, D), which keep to what was demonstrated where they have to."""
+        actions = self.encoding.decode(encoded)
         for kind, columns, low, high in self.bounded:
             values = actions[..., columns]
             if kind == "binary":
@@ -310,10 +314,18 @@ class Transfer:
         """The same in one compiled pass."""
         from closedform.kernels.transfer import transfer_back
 
-        encoded, moved = np.array(chunks, order="C"), any(frame.body >= 0 for frame in self.frames)
-        poses = self.spec.body_poses(observations) if moved or (choices[..., 1] >= 0).any() else _NO_POSES
-        transfer_back(encoded, choices, poses, self.record)
+        encoded = np.array(chunks, order="C")
+        transfer_back(encoded, choices, self.poses(observations), self.record)
         return encoded
+
+    @cached_property
+    def moves(self) -> bool:
+        """Whether chunks can be transferred at all."""
+        return any(frame.body >= 0 for frame in self.frames) or any(hand.holds for hand in self.hands)
+
+    def poses(self, observations: np.ndarray) -> np.ndarray:
+        """The poses (B, bodies, width) that chunks are brought to; of no body where nothing can be transferred."""
+        return self.spec.body_poses(observations) if self.moves else _NO_POSES
 
 
 def _majority(held: np.ndarray) -> int:
