@@ -25,7 +25,7 @@ class Make:
     """Reproduce the paper's tables and figures and our own studies; an interrupted study is resumed."""
 
     study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "wide"]]
-    """Which."""
+    """The study."""
     output: Annotated[Path, arg(aliases=["-o"])] = Path("docs/results")
     """Folder for tables and figures, with a subfolder for each study."""
     work: Path = Path("outputs/paper")

@@ -124,7 +124,7 @@ class Generate:
     """Generate demonstrations of a robomimic task with a scripted expert; resumes if interrupted."""
 
     task: Literal["lift", "can", "square", "transport", "tool_hang"]
-    """Which task."""
+    """The robomimic task."""
     output: Output
     """The HDF5 file to write, in robomimic's format."""
     episodes: int = 200
@@ -157,7 +157,7 @@ class Data:
     """Public datasets: `list` all, `get` (download) one, print the `path` of one; `verify` any demonstrations."""
 
     action: Positional[Literal["list", "get", "path", "verify"]]
-    """The action."""
+    """What to do: list, get, path or verify."""
     name: Positional[str] = ""
     """Name of the dataset; for `verify`, a name or a path."""
     trust: bool = False

@@ -115,7 +115,7 @@ class Report:
     results: Positional[tuple[Path, ...]]
     """Results files written by `eval --json`."""
     output: Output = Path("report.html")
-    """The page."""
+    """The HTML file to write."""
     env: str | None = None
     """The environment, required if it is package.module:function: code named only by a results file is not run."""
 

@@ -120,7 +120,7 @@ class Edit(Reading):
     """Edit a trained neural policy with demonstrations: `guide` it toward some, or `augment` it with new ones."""
 
     edit: Positional[Literal["guide", "augment"]]
-    """How."""
+    """The kind of edit."""
     neural: Positional[str]
     """Folder of the neural policy, or the name of one that comes with the package: pusht-dit, pusht-dit-left."""
     demos: str

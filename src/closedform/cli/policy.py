@@ -26,8 +26,7 @@ class Choosing:
     """The choice of a policy."""
 
     policy: str = "default"
-    """default, paper, 1nn, vinn, a parameter file written by `tune`, the folder of a saved policy, or one that comes
-    with the package: pusht-dit, pusht-dit-left."""
+    """default, paper, 1nn, vinn, a file written by `tune`, a saved policy's folder, or pusht-dit or pusht-dit-left."""
     set: UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """Parameters to override, as name=value."""
 
@@ -150,7 +149,7 @@ class Explain(Choosing):
     false_alarm_rate: float = 0.01
     """False-alarm rate: the fraction of familiar observations that may be called out of range."""
     output: Output = Path("explanation.png")
-    """The picture."""
+    """The PNG file to write."""
     json: bool = False
     """Print JSON instead of text."""
 

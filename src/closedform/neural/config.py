@@ -149,7 +149,7 @@ class TrainingConfig:
     warm_up: int = 1000
     """Warm-up steps."""
     weight_decay: float = 1e-3
-    """Of AdamW."""
+    """Weight decay of AdamW."""
     observation_noise: float = 0.02
     """Standard deviation of the noise added to normalized observations, drawn anew at every step; without it the
     network overfits a small set of demonstrations."""
