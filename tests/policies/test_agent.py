@@ -84,7 +84,7 @@ def test_loop_memory_leaves_a_loop(both_ways, policy_class):
     """Seeing the same observation again and again, the agent turns to the other demonstration."""
 
     def steps_until_it_leaves(loop_memory):
-        policy = policy_class(two_ways_out(), n_action_steps=2, n_execute=2, loop_memory=loop_memory)
+        policy = policy_class(two_ways_out(), n_action_steps=2, n_execute=2, loop_memory=loop_memory, rest=False)
         agent = policy.agent(seed=0)
         return next((t for t in range(200) if agent.act([0.0])[0] > 0.9), 200)
 
@@ -121,3 +121,25 @@ def test_loop_memory_follows_episodes_that_come_and_go(demos):
     np.testing.assert_array_equal(after[40:160], before[80:])
     np.testing.assert_array_equal(after[160:], 0)
     assert added == 5 and agent.plan(demos[2].observations[7]).actions.shape == (2, 2)
+
+
+def path_demos(n_points):
+    """A quarter of a circle that ends at rest; an action is the next position."""
+    angle = np.linspace(0, np.pi / 2, n_points)
+    circle = np.stack([np.cos(angle), np.sin(angle)], 1)
+    paths = [size * circle + [0, 1 - size] for size in (0.9, 1.0, 1.1)]
+    return Demos([(path, np.concatenate([path[1:], path[-1:]])) for path in paths])
+
+
+@pytest.mark.parametrize("n_points", [40, 200])
+def test_a_policy_that_has_arrived_stays(both_ways, n_points):
+    def away(rest):
+        """How far from the end it is at most, after the time that a demonstration takes and as much again."""
+        agent, position = ClosedFormPolicy(path_demos(n_points), rest=rest).agent(seed=0), np.array([0.97, 0.02])
+        distances = []
+        for _ in range(3 * n_points):
+            position = agent.act(position)
+            distances.append(np.linalg.norm(position - [0, 1]))
+        return max(distances[2 * n_points :])
+
+    assert away(rest=True) < 0.06 and away(rest=False) > 0.3

@@ -56,6 +56,9 @@ class PolicyConfig:
     """Frames that chunks are transferred in: world (the paper), auto, or a comma-separated list of names."""
     loop_memory: float = 1.0
     """Distance penalty on recently used demonstrations, in units of the metric, to escape loops; 0 is the paper."""
+    rest: bool = True
+    """Whether a policy that has arrived stays: the last windows of demonstrations never recede, unless objects have a
+    goal (`goal_weight`); off in the paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
     index: str = "auto"
@@ -75,10 +78,11 @@ class PolicyConfig:
         "relevance": False,
         "frames": "world",
         "loop_memory": 0.0,
+        "rest": False,
         "goal_weight": 0.0,
     }
 
-    BEFORE: ClassVar[dict[str, Any]] = {"shrinkage": 0.0, "relevance": False}
+    BEFORE: ClassVar[dict[str, Any]] = {"shrinkage": 0.0, "relevance": False, "rest": False}
     """Values of parameters that are missing in policies saved by older versions."""
 
     def __post_init__(self):

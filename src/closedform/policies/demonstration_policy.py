@@ -266,7 +266,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def start_memory(self) -> LoopMemory:
         """What an agent remembers of the demonstrations it used."""
-        return LoopMemory(self.config.loop_memory, self.config.n_execute)
+        objects = any(isinstance(term, Goal) and len(term.columns) for term in self._model.kernel.terms)
+        return LoopMemory(self.config.loop_memory, self.config.n_execute, rest=self.config.rest and not objects)
 
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: LoopMemory) -> Plan:
         """Plans with what an agent remembers, and takes note of the plan."""

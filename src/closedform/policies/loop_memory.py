@@ -27,15 +27,20 @@ class LoopMemory:
     one that just made the whole plan recedes to at least m in units of the metric, where 1 is one standard deviation of
     the neighborhood. So the next-best demonstration takes over if it is about as near, and where nothing else is
     near the same one may be used again.
-    `loop_memory`, m, is the only parameter; 0 is the paper's policy.
+    `loop_memory`, m, is the parameter; 0 is the paper's policy.
+
+    Windows whose chunk reaches the end of their episode say to stay there. With `rest` they never recede, so that a
+    policy that has arrived stays where it is.
 
     Args:
         distance: m.
         n_execute: actions executed of each plan.
+        rest: whether the last windows of an episode are exempt.
     """
 
-    def __init__(self, distance: float, n_execute: int):
+    def __init__(self, distance: float, n_execute: int, *, rest: bool = False):
         self._squared = distance**2
+        self._rest = rest
         self._spread = n_execute // 2
         self._store: Store | None = None
         self._rows, self._used = np.empty(0, np.int64), np.empty(0)
@@ -57,7 +62,8 @@ class LoopMemory:
         offsets = np.arange(-self._spread, self._spread + 1)
         around = rows[:, None] + offsets
         share = (1 - np.abs(offsets) / (self._spread + 1)) * weights[:, None]
-        inside = (around >= (last - store.counts[episodes])[:, None]) & (around < last[:, None])
+        end = last - (store.spec.n_action_steps - 1 if self._rest and store.spec.padding else 0)
+        inside = (around >= (last - store.counts[episodes])[:, None]) & (around < end[:, None])
         rows = np.concatenate([self._rows, around[inside]])
         used = np.concatenate([self._used * 0.5 ** (1 / _HALF_LIFE), share[inside]])
         self._rows, where = np.unique(rows, return_inverse=True)
