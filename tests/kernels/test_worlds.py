@@ -48,6 +48,8 @@ def grasping_world(rng):
         return [part for body in bodies for part in (f"{body} position 3", f"{body} {rng.choice(SPATIAL_ROTATIONS)}")]
 
     observed, commanded = poses([*hands, "cube"]), [*poses(hands), "- binary"]
+    if rng.random() < 0.4:  # hands that do not turn
+        commanded = [part for part in commanded if "position" in part or "binary" in part]
     layouts = Layout.parse(", ".join(observed)), Layout.parse(", ".join(commanded))
     lengths = rng.integers(20, 40, size=int(rng.integers(3, 8)))
     episodes = [(random_values(rng, layouts[0], n), random_values(rng, layouts[1], n)) for n in lengths]

@@ -161,3 +161,27 @@ def test_two_hands_have_their_own_frames_and_kernels_agree(monkeypatch):
         np.testing.assert_allclose(compiled.actions, reference.actions, atol=2e-3)
         assert compiled.choice[:, 1].tolist() == [-1 if step == 5 else 0, -1]
         assert step == 5 or compiled.frame == "world / lid"
+
+
+def test_a_hand_whose_rotation_is_not_commanded_moves_what_it_grasps():
+    """The same task with positions alone: the nut arrives however it was grasped, if it counts as grasped."""
+    observation_layout = Layout.of(("nut", "position", 3), ("hand", "position", 3))
+    whole = demos_of(12)
+    columns = [0, 1, 2, 7, 8, 9]
+    demos = Demos(
+        [(e.observations[:, columns], e.actions[:, :3]) for e in whole],
+        observation_layout,
+        Layout.of(("hand", "position", 3)),
+    )
+    observations, _ = episode(np.random.default_rng(99), grasp_spread=0.06)
+    step = RELEASED - 8
+    query = observations[step, columns]
+
+    def miss(**parameters):
+        plan = ClosedFormPolicy(demos, n_action_steps=12, tau=0.0, **parameters).plan(query, seed=0)
+        return plan.held, np.linalg.norm(plan.actions[:, :3] + query[:3] - query[3:] - PEG, axis=1).min()
+
+    held, missed = miss()
+    assert held == "nut" and missed < 0.015
+    held, missed = miss(missing_rotations="none")
+    assert held == "" and missed > 0.025

@@ -57,13 +57,18 @@ def onto_grasped(
 
     Args:
         encoded: (..., T, D), actions.
-        position, rotation: the first columns of the hand's position and rotation in an action.
+        position, rotation: where the hand's position and rotation start in an action; -1 for a rotation that is always
+            the identity.
         turn: (3, 3), the commanded axes relative to the observed axes.
         hand, grasped: (..., 9), the poses of the hand and the object at the first step.
     """
     xp = array_namespace(encoded)
     result = xp.asarray(encoded, copy=True)
     places, angles = slice(position, position + 3), slice(rotation, rotation + 6)
+    if rotation < 0:
+        shift = (grasped[..., :3] - hand[..., :3])[..., None, :]
+        result[..., places] += -shift if back else shift
+        return result
     axes = rotation_matrix(hand[..., 3:]) @ turn
     offset = xp.einsum("...ji,...j->...i", axes, grasped[..., :3] - hand[..., :3])
     grasp = xp.matrix_transpose(axes) @ rotation_matrix(grasped[..., 3:])

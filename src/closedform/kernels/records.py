@@ -101,7 +101,8 @@ class Transfers(NamedTuple):
         n_action_steps: N_a.
         blocks: (blocks, 5) of start, size, turns, moves and hand, of an encoded action.
         frames: (F, 3) of body, turns and whole; body -1 is the world.
-        hands: (H, 3) of body, position and rotation; -1 for what it has not.
+        hands: (H, 3) of body, position and rotation; -1 for what it has not. One with a body and a position can grasp,
+            and without a rotation it never turns.
         turns: (H, 3, 3), commanded axes as the observed axes see them.
         dimension: 2 or 3, of space.
         offset, scale: (F, D), normalized = (encoded - offset) * scale.

@@ -131,7 +131,7 @@ def choose_transfer(store: DeviceStore, rows: Tensor, squared: Tensor) -> Tensor
     world = next((f for f, (body, _, _) in enumerate(frames) if body < 0), 0)
     choice = torch.empty((len(rows), len(hands), 2), dtype=torch.int64, device=rows.device)
     choice[..., 0], choice[..., 1] = world, -1
-    if len(frames) == 1 and not any(min(hand) >= 0 for hand in hands):
+    if len(frames) == 1 and not any(min(hand[:2]) >= 0 for hand in hands):
         return choice
     indices, distances = voters(store, rows, squared)
     votes = torch.isfinite(distances)
@@ -176,7 +176,7 @@ def transferred(store: DeviceStore, encoded: Tensor, poses: Tensor, choice: Tens
         return encoded
     d, result = store.transfers.dimension, encoded
     for h, (hand, position, rotation) in enumerate(store.transfers.hands):
-        if min(hand, position, rotation) >= 0:
+        if min(hand, position) >= 0:
             held = choice[:, h, 1]
             turn = store.transfers.turns[h]
             onto = onto_grasped(result, position, rotation, turn, poses[:, :, hand], _pick(poses, held))

@@ -65,6 +65,14 @@ def _grasp_of(hand, held, turn):
 
 
 @jit()
+def _shift(chunk, n_action_steps, width, position, hand, held, sign):
+    """Moves the targets of a hand that never turns to the grasped object, or back."""
+    for t in range(n_action_steps):
+        for a in range(3):
+            chunk[t * width + position + a] += sign * (held[a] - hand[a])
+
+
+@jit()
 def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, turn):
     """Turns targets of a hand into those of the object it grasps, as the reference's `onto_grasped`.
 
@@ -75,6 +83,9 @@ def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, tur
         hand, held: (9,), poses of the hand and of the grasped object, at the first step.
         turn: (3, 3), commanded axes as the observed axes see them.
     """
+    if turned < 0:
+        _shift(chunk, n_action_steps, width, position, hand, held, 1.0)
+        return
     target, pose = np.empty((3, 3)), np.empty(9)
     offset, grasp = _grasp_of(hand, held, turn)
     for t in range(n_action_steps):
@@ -95,6 +106,9 @@ def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, tur
 @jit()
 def _off_grasped(chunk, n_action_steps, width, position, turned, hand, held, turn):
     """The inverse of `onto_grasped`: targets of the grasped object become those of the hand."""
+    if turned < 0:
+        _shift(chunk, n_action_steps, width, position, hand, held, -1.0)
+        return
     target, commanded, pose = np.empty((3, 3)), np.empty((3, 3)), np.empty(9)
     offset, grasp = _grasp_of(hand, held, turn)
     for t in range(n_action_steps):
@@ -280,7 +294,7 @@ def choose_transfer(rows, neighbors, squared, transfers, rotation, choice):
     holding = False
     for h in range(n_hands):
         choice[h, 0], choice[h, 1] = world, -1
-        holding = holding or (hands[h, 0] >= 0 and hands[h, 1] >= 0 and hands[h, 2] >= 0)
+        holding = holding or (hands[h, 0] >= 0 and hands[h, 1] >= 0)
     if n_frames == 1 and not holding:
         return
     voters = np.empty(transfers.n_voters, np.int64)

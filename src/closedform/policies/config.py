@@ -14,6 +14,7 @@ from closedform.retrieval.metric import METRICS
 PROCESSES = ("flow", "ddpm_cosine", "ddpm_linear")
 FEATURES = ("identity", "scaled", "geometric", "custom")
 _INDEXES = ("auto", "exact", "faiss")
+_ROTATIONS = ("identity", "none")
 MOST = {
     "n_obs_steps": 1_000,
     "n_action_steps": 10_000,
@@ -54,6 +55,9 @@ class PolicyConfig:
     """Whether to down-weight observation entries that worsen leave-one-out predictions; needs geometric features."""
     frames: str = "auto"
     """Frames that chunks are transferred in: world (the paper), auto, or a comma-separated list of names."""
+    missing_rotations: str = "identity"
+    """Rotation of a hand whose actions command none: identity (it never turns, and can grasp) or none (it grasps
+    nothing)."""
     loop_memory: float = 1.0
     """Distance penalty on recently used demonstrations, in units of the metric, to escape loops; 0 is the paper."""
     rest: bool = True
@@ -77,12 +81,18 @@ class PolicyConfig:
         "shrinkage": 0.0,
         "relevance": False,
         "frames": "world",
+        "missing_rotations": "none",
         "loop_memory": 0.0,
         "rest": False,
         "goal_weight": 0.0,
     }
 
-    BEFORE: ClassVar[dict[str, Any]] = {"shrinkage": 0.0, "relevance": False, "rest": False}
+    BEFORE: ClassVar[dict[str, Any]] = {
+        "shrinkage": 0.0,
+        "relevance": False,
+        "rest": False,
+        "missing_rotations": "none",
+    }
     """Values of parameters that are missing in policies saved by older versions."""
 
     def __post_init__(self):
@@ -96,6 +106,7 @@ class PolicyConfig:
         )
         _check(self.features in FEATURES, "features", _one_of(FEATURES), self.features)
         _check(self.metric in METRICS, "metric", _one_of(METRICS), self.metric)
+        _check(self.missing_rotations in _ROTATIONS, "missing_rotations", _one_of(_ROTATIONS), self.missing_rotations)
         _check(self.index in _INDEXES, "index", _one_of(_INDEXES), self.index)
         _check(1e-12 <= self.regularization <= 1e12, "regularization", "1e-12 to 1e12", self.regularization)
         _check(self.shrinkage is None or 0 <= self.shrinkage <= 1, "shrinkage", "0 to 1", self.shrinkage)

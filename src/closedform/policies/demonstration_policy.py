@@ -145,7 +145,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
                 relevance=config.relevance,
                 terms=(*goal, *terms),
             ),
-            TransferSpec(observation_layout, action_layout, config.frames, n_action_steps),
+            TransferSpec(
+                observation_layout,
+                action_layout,
+                config.frames,
+                n_action_steps,
+                identity=config.missing_rotations == "identity",
+            ),
             SearchSpec(config.index, config.recall, config.n_neighbors or _DEFAULT_NEIGHBORS),
         )
         self._lock = threading.Lock()

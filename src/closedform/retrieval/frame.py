@@ -42,10 +42,14 @@ class BodyPoses:
         layout: of observations.
         dimension: 2 or 3, that of the actions; None if no frame can change an action.
         commanded: the bodies that actions command.
+        identity: whether a hand whose rotation is not commanded counts as one that never turns.
     """
 
-    def __init__(self, layout: Layout, dimension: int | None, commanded: tuple[str, ...] = ()):
+    def __init__(
+        self, layout: Layout, dimension: int | None, commanded: tuple[str, ...] = (), *, identity: bool = False
+    ):
         self.layout = layout
+        self.identity = identity
         self.commanded = commanded
         self.dimension = dimension or 2
         self.bodies: list[tuple[str, slice, slice | None, Encoding | None]] = []

@@ -23,7 +23,8 @@ class Hand:
         name: of the body.
         columns: (c,), its numbers in an encoded action.
         body: which of `BodyPoses` it is observed as; -1 if it is not.
-        position, rotation: where its position and its rotation begin in an encoded action; -1 if it has none.
+        position, rotation: where its position and its rotation begin in an encoded action; -1 if it has none. The
+            rotation of a hand that grasps is then the identity, always.
     """
 
     name: str | None
@@ -34,17 +35,19 @@ class Hand:
 
     @property
     def holds(self) -> bool:
-        """Whether what it holds can be told: its pose is observed, and commanded."""
-        return self.body >= 0 and self.position >= 0 and self.rotation >= 0
+        """Whether it can be told what it grasps: its pose is observed, and commanded."""
+        return self.body >= 0 and self.position >= 0
 
 
 def hands_of(encoding: Encoding, poses: BodyPoses, *, holding: bool) -> tuple[Hand, ...]:
     """The hands that actions command; numbers that belong to no body go with the first.
 
+    A hand whose rotation is not commanded does not turn what it grasps.
+
     Args:
         encoding: of actions.
         poses: of the bodies observed.
-        holding: whether it matters what they hold.
+        holding: whether it matters what they grasp.
     """
     entries = encoding.slices()
     turning = ("position", "vector", *ROTATIONS)
@@ -57,7 +60,7 @@ def hands_of(encoding: Encoding, poses: BodyPoses, *, holding: bool) -> tuple[Ha
         position = next((c.start for e, c in named if e.kind == "position" and e.size == 3), -1)
         rotation = next((c.start for e, c in named if e.kind in SPATIAL_ROTATIONS), -1)
         body = observed.index(name) if name in observed else -1
-        if body >= 0 and poses.bodies[body][2] is None:
+        if body >= 0 and (poses.bodies[body][2] is None if rotation >= 0 else not poses.identity):
             body = -1
         hands.append(
             Hand(
@@ -77,7 +80,7 @@ def turn_sum(hand: Hand, encoded: np.ndarray, poses: np.ndarray) -> np.ndarray:
     Commanded and observed rotations need not be of one convention: robosuite's differ by a quarter turn. The hand
     follows its commands, so that the rotation nearest to this sum is that difference.
     """
-    if not hand.holds or not len(encoded):
+    if not hand.holds or hand.rotation < 0 or not len(encoded):
         return np.zeros((3, 3))
     commanded = rotation_matrix(encoded[:, hand.rotation : hand.rotation + 6])
     return np.einsum("tji,tjk->ik", rotation_matrix(poses[:, hand.body, 3:]), commanded)

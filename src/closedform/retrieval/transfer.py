@@ -35,12 +35,14 @@ class TransferSpec:
         observation_layout, action_layout: of the demonstrations.
         frames: the frames that actions can be expressed in, `auto` or names.
         n_action_steps: actions of a chunk.
+        identity: whether a hand whose rotation is not commanded never turns, and can grasp; else it grasps nothing.
     """
 
     observation_layout: Layout
     action_layout: Layout
     frames: str
     n_action_steps: int
+    identity: bool = False
 
     @cached_property
     def encoding(self) -> Encoding:
@@ -50,7 +52,8 @@ class TransferSpec:
     @cached_property
     def body_poses(self) -> BodyPoses:
         """The bodies whose frames actions can be expressed in."""
-        return BodyPoses(self.observation_layout, self.encoding.dimension, self.action_layout.bodies)
+        layouts = self.observation_layout, self.encoding.dimension, self.action_layout.bodies
+        return BodyPoses(*layouts, identity=self.identity)
 
     @cached_property
     def selected_frames(self) -> tuple[Frame, ...]:
