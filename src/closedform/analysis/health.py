@@ -101,7 +101,7 @@ def examine(demos: Demos, *, progress: Callable[[str, float], object] | None = N
         layout = demos.observation_layout if what == "observations" else demos.action_layout
         problems += _not_finite(what, values, layout, lengths)
         facts[what] = [_entry(what, layout.describe(i), values[:, i]) for i in range(values.shape[1])]
-        problems += _constant(what, facts[what])
+        problems += _constant(facts[what], layout.used_columns)
         problems += _jumps(what, values, layout, lengths) if what == "observations" else []
         problems += _outliers(values, layout, lengths) if what == "actions" else []
     problems += _duplicates(demos)
@@ -174,7 +174,7 @@ def _not_finite(what: str, values: np.ndarray, layout: Layout, lengths: list[int
     return _listed(np.unique(rows), make, "not finite", "error")
 
 
-def _constant(what: str, facts: list[EntryFacts]) -> list[Problem]:
+def _constant(facts: list[EntryFacts], columns: tuple[int, ...]) -> list[Problem]:
     return [
         Problem(
             "note",
@@ -183,7 +183,7 @@ def _constant(what: str, facts: list[EntryFacts]) -> list[Problem]:
             "drop it; if it should vary, check that the sensor is connected",
             column=column,
         )
-        for column, entry in enumerate(facts)
+        for column, entry in ((column, facts[column]) for column in columns)
         if entry.state != "ok"
     ]
 
@@ -231,7 +231,7 @@ def _changes(values: np.ndarray, layout: Layout) -> Iterator[tuple[int, str, np.
             traces = np.einsum("tij,tij->t", rotations[1:], rotations[:-1])
             change[1:] = np.arccos(np.clip((traces - 1) / 2, -1, 1))
             yield columns.start, entry.kind, change, 0.5
-        elif entry.kind != "binary":
+        elif entry.kind not in ("binary", "ignored"):
             for index, number in enumerate(part.T):
                 change = np.zeros(len(part))
                 change[1:] = np.abs(np.diff(number))

@@ -42,6 +42,9 @@ class TransferSpec:
     frames: str
     n_action_steps: int
 
+    def __post_init__(self) -> None:
+        self.action_layout.check_commands()
+
     @cached_property
     def encoding(self) -> Encoding:
         """The encoding of actions."""
