@@ -41,6 +41,7 @@ class Eval(Choosing):
 
     def run(self) -> None:
         """Evaluates, prints the results and writes the requested files."""
+        from closedform.evaluation.environment import can_render
         from closedform.evaluation.study import Study
         from closedform.evaluation.video import film, require_av
         from closedform.evaluation.workers import check_workers
@@ -62,8 +63,9 @@ class Eval(Choosing):
         if self.video:  # better now than after an hour
             require_av()
             with study.environments.borrow() as (environment,):
+                shown = can_render(environment, self.env)
                 environment.reset(self.seed)
-                environment.render()
+                shown.render()
         results = study.run(self.json, self.workers)
         print_results([results], [self.policy])
         if self.json:

@@ -142,6 +142,7 @@ class _Episode:
             self.plans.append((len(self.actions), plan))
             self.latencies.append(taken)
         observation, score, success, done = self.environment.step(action)
+        score = float(success) if score is None else score
         if not abs(score) <= LARGEST:  # also where it is not a number
             raise DataError(
                 f"expected the environment to return a score from 0 to 1, found {score} at step {len(self.actions)} "
