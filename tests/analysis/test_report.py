@@ -73,7 +73,7 @@ def test_code_that_only_a_results_file_names_is_not_run(results, tmp_path, monke
     assert f"code named by a file is run only if you name it as well (--env {name})" in capsys.readouterr().err
     assert not (tmp_path / "ran").exists() and "intruder" not in sys.modules
     assert "Rollouts could not be rerun" in (tmp_path / "report.html").read_text()
-    with pytest.raises(LoadError, match="code that a file names"):
+    with pytest.raises(LoadError, match="code named by a file"):
         Study.of(EvaluationResult.load(tmp_path / "r.json"))
 
 

@@ -123,8 +123,9 @@ def test_targets_are_refused_where_displacements_are_taken(tmp_path, declared, e
     with pytest.raises(ClosedFormError, match=r"displacements, found positions; convert .*--actions displacements"):
         demos_for(environment, "demos")
     save_demos(to_displacements(demos, SCALE), tmp_path / "converted")
-    policy = make_policy("default", demos_for(environment, "converted"))
-    assert np.mean([result.success for result in evaluate(policy, environment, range(5))]) > 0.5
+    converted, place = demos_for(environment, "converted"), environment()
+    seen = [place.reset(500), *(place.step(action).observation for action in converted[0].actions[:-1])]
+    np.testing.assert_allclose(seen, demos[0].observations, atol=1e-6)  # it does what was demonstrated
 
 
 @pytest.mark.parametrize("declared", [True, False])
