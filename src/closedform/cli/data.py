@@ -16,6 +16,7 @@ from tqdm import tqdm
 from tyro.conf import Positional, arg
 
 from closedform import Demos, Layout, load_demos, save_demos
+from closedform.cli import streams
 from closedform.demos.load import MOST_EPISODES
 from closedform.errors import ClosedFormError, ConfigError
 
@@ -116,6 +117,8 @@ class Inspect(Reading):
         else:
             _print_health(health)
             _print_skipped(demos)
+            for note in health.notes:
+                streams.complain(f"note: {note}")
         from closedform.analysis.health_report import draw, write_page
 
         draw(health, demos, folder / "report.png")

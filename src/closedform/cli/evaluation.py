@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from closedform.cli import streams
 from closedform.cli.data import Output, progress_bar
 from closedform.cli.policy import Choosing
 from closedform.errors import ConfigError
@@ -68,6 +69,8 @@ class Eval(Choosing):
                 shown.render()
         results = study.run(self.json, self.workers)
         print_results([results], [self.policy])
+        for note in results.notes:
+            streams.complain(f"note: {note}")
         if self.json:
             print(f"results: {self.json}")
         if self.video:
