@@ -121,9 +121,9 @@ def test_targets_are_refused_where_displacements_are_taken(tmp_path, declared, e
     demos = paths()
     save_demos(demos if declared else Demos(list(demos)), tmp_path / "demos")
     with pytest.raises(ClosedFormError, match=r"displacements, found positions; convert .*--actions displacements"):
-        demos_for(environment, "demos")
+        demos_for(environment(), "demos")
     save_demos(to_displacements(demos, SCALE), tmp_path / "converted")
-    converted, place = demos_for(environment, "converted"), environment()
+    converted, place = demos_for(environment(), "converted"), environment()
     seen = [place.reset(500), *(place.step(action).observation for action in converted[0].actions[:-1])]
     np.testing.assert_allclose(seen, demos[0].observations, atol=1e-6)  # it does what was demonstrated
 
@@ -133,13 +133,13 @@ def test_displacements_are_refused_where_targets_are_taken(tmp_path, declared):
     demos = to_displacements(paths(), SCALE)
     save_demos(demos if declared else Demos(list(demos)), tmp_path / "demos")
     with pytest.raises(ClosedFormError, match=r"positions, found displacements; convert .*--actions absolute"):
-        demos_for(Bare, "demos")
+        demos_for(Bare(), "demos")
     policy = make_policy("default", demos)
     with pytest.raises(ClosedFormError, match="positions, found displacements; build it from demonstrations with"):
-        check_fit(Bare, policy, "the policy")
+        check_fit(Bare(), policy, "the policy")
 
 
 def test_an_environment_that_says_nothing_known_is_refused(tmp_path):
     save_demos(reach_demos(), tmp_path / "demos")
     with pytest.raises(ClosedFormError, match="commands are targets or displacements, found 'torques'"):
-        demos_for(Mistaken, "demos")
+        demos_for(Mistaken(), "demos")

@@ -335,7 +335,7 @@ def _leave_one_out(
     try:
         policy = ClosedFormPolicy(demos)
         n_effective = _predict(policy, errors, distances, say)
-        notes = [*policy_notes(policy), *copying_notes(policy, n_effective, "of left-out demonstrations")]
+        notes = [*policy_notes(policy), *copying_notes(policy, n_effective, "in plans for left-out demonstrations")]
     except ClosedFormError as error:
         problems.append(
             Problem("error", "unusable", str(error), "the policy cannot be built from these demonstrations")

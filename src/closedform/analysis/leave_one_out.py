@@ -83,14 +83,14 @@ def leave_one_out(
         yield LeftOut(int(index), steps, made.distances, differences * scale, departures, n_effective)
 
 
-def effective_numbers(policy: DemonstrationPolicy[Any], n_episodes: int = 8, n_windows: int = 6) -> np.ndarray:
+def effective_numbers(policy: DemonstrationPolicy[Any], n_episodes: int = 8, n_windows: int = 6) -> list[float]:
     """The effective number of demonstrations of some leave-one-out plans; none if there is but one episode."""
     n = len(policy.episode_ids)
     if n < 2:
-        return np.empty(0)
+        return []
     chosen = np.unique(np.linspace(0, n - 1, min(n_episodes, n)).astype(int)).tolist()
-    found = [left_out.n_effective.ravel() for left_out in leave_one_out(policy, episodes=chosen, n_windows=n_windows)]
-    return np.concatenate([np.empty(0), *found])
+    found = leave_one_out(policy, episodes=chosen, n_windows=n_windows)
+    return [number for left_out in found for number in left_out.n_effective.ravel().tolist()]
 
 
 def _departures(model: Model, made: Generated, i: int) -> np.ndarray:

@@ -110,6 +110,8 @@ class Inspect(Reading):
         demos = self.read(self.demos, finite=False)
         with progress_bar() as say:
             health = examine(demos, progress=say)
+        for note in health.notes:
+            streams.complain(f"note: {note}")
         if self.json:
             print(json.dumps(health.to_json(), indent=2))
             if self.output is None:
@@ -117,8 +119,6 @@ class Inspect(Reading):
         else:
             _print_health(health)
             _print_skipped(demos)
-            for note in health.notes:
-                streams.complain(f"note: {note}")
         from closedform.analysis.health_report import draw, write_page
 
         draw(health, demos, folder / "report.png")

@@ -67,7 +67,7 @@ class Fit(Reading, Choosing):
         print(f"{policy} made in {took:.0f} ms: {self.output}")
         if isinstance(policy, DemonstrationPolicy):
             found = effective_numbers(policy) if policy.index_recall is None else ()
-            for note in (*policy_notes(policy), *copying_notes(policy, found, "of left-out demonstrations")):
+            for note in (*policy_notes(policy), *copying_notes(policy, found, "in plans for left-out demonstrations")):
                 streams.complain(f"note: {note}")
 
 

@@ -38,7 +38,9 @@ class DataRange:
         feature_map, layout = policy.model.kernel.spec.feature_map, policy.observation_layout
         if isinstance(feature_map, GeometricFeatures):
             slices = zip(layout.slices(), feature_map.encoding.slices(), strict=True)
-            names = [layout.describe(own.start) for (_, own), (_, c) in slices for _ in range(c.stop - c.start)]
+            sizes = [(own.start, entry.size, c.stop - c.start) for (entry, own), (_, c) in slices]
+            # An encoded angle has more numbers than the angle, which are all of that entry.
+            names = [layout.describe(start + i * (n == size)) for start, size, n in sizes for i in range(n)]
         elif isinstance(feature_map, IdentityFeatures):
             names = [layout.describe(column) for column in layout.used_columns]
         else:
