@@ -186,7 +186,11 @@ def _value(rng: np.random.Generator, name: str, kind: str) -> list[str]:
         ],
         "observation": lambda: [number, "0.1", "0.2", "0.3", "0.4"],
         "observation_layout": lambda: [
-            str(rng.choice(["hand position 2, - other 3", "- other ²", "x", ",", "- other 5"]))
+            str(
+                rng.choice(
+                    ["hand position 2, - other 3", "hand position 2, - ignored 3", "- other ²", "x", ",", "- other 5"]
+                )
+            )
         ],
     }
     if name in special:
