@@ -116,7 +116,8 @@ class CustomFeatures(FeatureMap):
 
     Args:
         function: takes the windows, flattened to (n, N_o * D_o), and returns (n, D_z). It sees all numbers, also
-            those of ignored entries. A torch module gets a float32 tensor on the device of its parameters, runs without gradients, and is put into evaluation mode.
+            those of ignored entries. A torch module gets a float32 tensor on the device of its parameters, runs without
+            gradients, and is put into evaluation mode.
     """
 
     name = "custom"
