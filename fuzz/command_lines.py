@@ -179,14 +179,18 @@ def _value(rng: np.random.Generator, name: str, kind: str) -> list[str]:
         "to": lambda: [str(rng.choice(["folder", "zarr", "robomimic", "lerobot", "csv"]))],
         "task": lambda: [str(rng.choice(["lift", "nothing"]))],
         "device": lambda: [str(rng.choice(["cpu", "auto", "cuda", "nope", ""]))],
-        "actions": lambda: [str(rng.choice(["recorded", "absolute", "absolute_6d", "x"]))],
+        "actions": lambda: [str(rng.choice(["recorded", "absolute", "absolute_6d", "displacements", "x"]))],
         "preset": lambda: [str(rng.choice(["default", "paper", "x"]))],
         "episodes": lambda: [
             str(rng.choice(["0", "0:2", "1,2", "2:0", "9", f"0:{number}", number, "0:1000000000000"]))
         ],
         "observation": lambda: [number, "0.1", "0.2", "0.3", "0.4"],
         "observation_layout": lambda: [
-            str(rng.choice(["hand position 2, - other 3", "- other ²", "x", ",", "- other 5"]))
+            str(
+                rng.choice(
+                    ["hand position 2, - other 3", "hand position 2, - ignored 3", "- other ²", "x", ",", "- other 5"]
+                )
+            )
         ],
     }
     if name in special:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,11 @@ def make_results(name: str) -> EvaluationResult:
                 distances=(0.5, float(scores[3])),
                 latency_ms=(1.0, 2.0),
                 neural_shares=(0.25, 1.0),
+                frames=(("block", 1), ("world", 1)),
+                held=(("", 2),),
+                n_effective=(1.0, 2.5),
+                shrinkage=0.1,
+                outside=(0.25, "entry 4 (block angle)"),
                 extra={"turns": [[3, 0.5, 30]]},
             )
         )
@@ -54,7 +60,7 @@ def make_results(name: str) -> EvaluationResult:
         versions={"closedform": "0.1.0"},
         machine={"processor": "x", "cores": 2},
     )
-    return EvaluationResult.of(subject, rows, origin)
+    return replace(EvaluationResult.of(subject, rows, origin), extra={"notes": ["a note"]})
 
 
 class Results:

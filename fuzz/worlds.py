@@ -25,6 +25,8 @@ def draw_world(rng: np.random.Generator) -> dict[str, Any]:
     for entries in (observations, actions):
         if rng.random() < 0.3 or not entries:
             entries.append(f"- {rng.choice(['other', 'binary'])} {rng.integers(1, 4)}")
+        if entries is observations and rng.random() < 0.2:
+            entries.append(f"- ignored {rng.integers(1, 4)}")
         rng.shuffle(entries)
     return {
         "observations": ", ".join(observations),
@@ -57,7 +59,7 @@ def make_numbers(rng: np.random.Generator, layout: Layout, n: int, world: dict[s
         walk = np.cumsum(rng.normal(scale=0.0 if world["still"] else 0.1, size=(n, entry.size)), 0)
         walk += rng.normal(size=entry.size)
         match entry.kind:
-            case "position" | "vector" | "other":
+            case "position" | "vector" | "other" | "ignored":
                 walk *= world["scale"]
             case "binary":
                 walk = np.where(walk > 0, 1.0, -1.0)

@@ -11,6 +11,7 @@ from closedform.diffusion.sampler import Step, ddim, ddpm, euler
 from closedform.errors import ClosedFormError, ClosedFormWarning
 from closedform.formats import load_policy
 from closedform.policies.agent import Agent
+from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
@@ -47,5 +48,6 @@ __all__ = [
     "euler",
     "load_demos",
     "load_policy",
+    "make_policy",
     "save_demos",
 ]

@@ -167,7 +167,7 @@ def test_absolute_actions_lead_where_the_hand_goes(lift):
             assert np.abs(target - hand).max() <= 0.05 + 1e-9
             ahead, now = np.linalg.norm(target[:-3] - hand[3:], axis=1), np.linalg.norm(hand[:-3] - hand[3:], axis=1)
             assert ahead.mean() < now.mean()
-    with pytest.raises(ClosedFormError, match="actions: expected recorded, absolute or absolute_6d"):
+    with pytest.raises(ClosedFormError, match="actions: expected recorded, absolute, absolute_6d or displacements"):
         load_demos(path, actions="relative")
 
 
@@ -323,7 +323,7 @@ def test_bad_files_are_refused_with_the_reason(tmp_path):
     refused(tmp_path / "h.csv", "line 2: expected numbers")
     (tmp_path / "i.csv").write_text("episode,obs,act\n0,1,1\n1,1,1\n0,1,1\n")
     refused(tmp_path / "i.csv", "found an episode in two places")
-    refused(tmp_path / "i.csv", "masks and absolute actions apply to robomimic files only", mask="train")
+    refused(tmp_path / "i.csv", "masks and absolute_6d apply to robomimic files only", mask="train")
     pq.write_table(pa.table({"action": [1.0]}), tmp_path / "j.parquet")
     refused(tmp_path / "j.parquet", "a LeRobot dataset is the folder with meta/info.json")
     with h5py.File(tmp_path / "k.hdf5", "w") as file:

@@ -200,10 +200,11 @@ def test_options_are_not_ignored(tmp_path, demos):
     save_demos(demos, tmp_path / "own")
     refused(tmp_path / "own", "with no keys to choose from", observation_keys=["hand"])
     refused(tmp_path / "own", "with no keys to choose from", action_key="torque")
-    refused(tmp_path / "own", "masks and absolute actions apply to robomimic files only", mask="train")
+    refused(tmp_path / "own", "masks and absolute_6d apply to robomimic files only", mask="train")
     assert len(load_demos(tmp_path / "own", observation_keys=["observations"], action_key="actions")) == 3
-    for options in ({"observation_keys": ["x"]}, {"action_key": "x"}, {"mask": "x"}, {"actions": "absolute"}):
+    for options in ({"observation_keys": ["x"]}, {"action_key": "x"}, {"mask": "x"}):
         refused(list(demos), "apply to files only, found a list of arrays", **options)
+    refused(list(demos), "applies to robomimic files only, found a list of arrays", actions="absolute_6d")
     refused(list(demos), "expected episodes from 0 to 2, found 3", episodes=[3])
     refused(tmp_path / "own", "expected whole numbers", episodes=[0.5])
     refused(tmp_path / "own", "expected whole numbers", episodes=[True])

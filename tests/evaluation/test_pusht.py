@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from closedform import load_demos
-from closedform.evaluation.environment import Environment, Scene
+from closedform.evaluation.environment import Environment, Renders, Scene
 from closedform.evaluation.pusht import PushT, start_state
 
 GOAL = (256.0, 256.0, np.pi / 4)
@@ -17,6 +17,7 @@ def environment():
 
 def test_it_is_an_environment_that_draws_any_state(environment):
     assert isinstance(environment, Environment) and isinstance(environment, Scene)
+    assert isinstance(environment, Renders)
     first = environment.reset(3)
     picture = environment.picture(np.array([50, 50, *GOAL]))
     assert picture.shape == (512, 512, 3) and picture.dtype == np.uint8

@@ -58,6 +58,7 @@ class Explanation:
             "observation": self.observation.tolist(),
             "frame": plan.frame,
             "held": plan.held,
+            "shrinkage": plan.shrinkage,
             "distance": plan.distance,
             "share_of_demonstrations_nearer": familiarity.share_nearer(plan.distance),
             "alarm": familiarity.alarm(plan),

@@ -14,6 +14,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.encoding import Encoding, rotation_matrix
 from closedform.demos.layout import SPATIAL_ROTATIONS, Layout
 from closedform.errors import ClosedFormError
+from closedform.evaluation.notes import copying_notes, policy_notes
 from closedform.policies.closed_form import ClosedFormPolicy
 
 _IDLE_SECONDS, _IDLE_STEPS = 1.0, 10  # how long nothing may change before it counts as idle
@@ -67,6 +68,7 @@ class Health:
             None for episodes that were not tried.
         distances: (episode, step, distance to the other episodes) of the steps that were tried.
         problems: the most severe first.
+        notes: what to know about the default policy of these demonstrations.
     """
 
     n_episodes: int
@@ -78,6 +80,7 @@ class Health:
     prediction_error: list[float | None]
     distances: list[tuple[int, int, float]]
     problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """The findings as plain lists and dictionaries."""
@@ -101,13 +104,13 @@ def examine(demos: Demos, *, progress: Callable[[str, float], object] | None = N
         layout = demos.observation_layout if what == "observations" else demos.action_layout
         problems += _not_finite(what, values, layout, lengths)
         facts[what] = [_entry(what, layout.describe(i), values[:, i]) for i in range(values.shape[1])]
-        problems += _constant(what, facts[what])
+        problems += _constant(facts[what], layout.used_columns)
         problems += _jumps(what, values, layout, lengths) if what == "observations" else []
         problems += _outliers(values, layout, lengths) if what == "actions" else []
     problems += _duplicates(demos)
     problems += _idle(demos)
     problems += _short(lengths)
-    errors, distances = _leave_one_out(demos, problems, say)
+    errors, distances, notes = _leave_one_out(demos, problems, say)
     problems += _badly_predicted(errors) + _thin(distances)
     order = {"error": 0, "warning": 1, "note": 2}
     return Health(
@@ -120,6 +123,7 @@ def examine(demos: Demos, *, progress: Callable[[str, float], object] | None = N
         prediction_error=errors,
         distances=distances,
         problems=sorted(problems, key=lambda p: order[p.severity]),
+        notes=notes,
     )
 
 
@@ -174,7 +178,7 @@ def _not_finite(what: str, values: np.ndarray, layout: Layout, lengths: list[int
     return _listed(np.unique(rows), make, "not finite", "error")
 
 
-def _constant(what: str, facts: list[EntryFacts]) -> list[Problem]:
+def _constant(facts: list[EntryFacts], columns: tuple[int, ...]) -> list[Problem]:
     return [
         Problem(
             "note",
@@ -183,7 +187,7 @@ def _constant(what: str, facts: list[EntryFacts]) -> list[Problem]:
             "drop it; if it should vary, check that the sensor is connected",
             column=column,
         )
-        for column, entry in enumerate(facts)
+        for column, entry in ((column, facts[column]) for column in columns)
         if entry.state != "ok"
     ]
 
@@ -231,7 +235,7 @@ def _changes(values: np.ndarray, layout: Layout) -> Iterator[tuple[int, str, np.
             traces = np.einsum("tij,tij->t", rotations[1:], rotations[:-1])
             change[1:] = np.arccos(np.clip((traces - 1) / 2, -1, 1))
             yield columns.start, entry.kind, change, 0.5
-        elif entry.kind != "binary":
+        elif entry.kind not in ("binary", "ignored"):
             for index, number in enumerate(part.T):
                 change = np.zeros(len(part))
                 change[1:] = np.abs(np.diff(number))
@@ -321,20 +325,22 @@ def _short(lengths: list[int]) -> list[Problem]:
 
 def _leave_one_out(
     demos: Demos, problems: list[Problem], say: Callable[[str, float], object]
-) -> tuple[list[float | None], list[tuple[int, int, float]]]:
+) -> tuple[list[float | None], list[tuple[int, int, float]], list[str]]:
     """Predicts episodes from all others with the closed-form policy; an evenly spread selection if there are many."""
     errors: list[float | None] = [None] * len(demos)
     distances: list[tuple[int, int, float]] = []
+    notes: list[str] = []
     if len(demos) < 2 or any(problem.severity == "error" for problem in problems):
-        return errors, distances
+        return errors, distances, notes
     try:
         policy = ClosedFormPolicy(demos)
-        _predict(policy, errors, distances, say)
+        n_effective = _predict(policy, errors, distances, say)
+        notes = [*policy_notes(policy), *copying_notes(policy, n_effective, "in plans for left-out demonstrations")]
     except ClosedFormError as error:
         problems.append(
             Problem("error", "unusable", str(error), "the policy cannot be built from these demonstrations")
         )
-    return errors, distances
+    return errors, distances, notes
 
 
 def _predict(
@@ -342,7 +348,9 @@ def _predict(
     errors: list[float | None],
     distances: list[tuple[int, int, float]],
     say: Callable[[str, float], object],
-) -> None:
+) -> list[float]:
+    """Fills in errors and distances, and returns the effective numbers of the plans."""
+    n_effective: list[float] = []
     n_episodes = len(errors)
     most = _LEAVE_OUT_EPISODES if policy.n_windows < 200_000 else 20
     chosen = np.unique(np.linspace(0, n_episodes - 1, min(most, n_episodes)).astype(int)).tolist()
@@ -351,6 +359,8 @@ def _predict(
         errors[left_out.episode] = left_out.rms_error
         places = zip(left_out.steps.tolist(), left_out.distances.tolist(), strict=True)
         distances += [(left_out.episode, step, distance) for step, distance in places]
+        n_effective += left_out.n_effective.ravel().tolist()
+    return n_effective
 
 
 def _badly_predicted(errors: list[float | None]) -> list[Problem]:

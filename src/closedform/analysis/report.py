@@ -15,7 +15,7 @@ from closedform.analysis.explain_figure import planar_columns
 from closedform.analysis.familiarity import measure_familiarity
 from closedform.errors import ClosedFormError, ClosedFormWarning
 from closedform.evaluation.comparison import compare
-from closedform.evaluation.environment import Environment, Scene, make_environment
+from closedform.evaluation.environment import Environment, Renders, Scene, make_environment
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.rollout import Rollout
@@ -177,9 +177,12 @@ def _section(name: str, results: EvaluationResult, env: str | None, say: Callabl
         study = Study.of(results, env)
         environment = make_environment(study.env)
         parts += ["<h3>Worst, median and best</h3>"]
-        for i, row in enumerate(spread(results.episodes, 3)):
-            say(f"filming seed {row.seed}", i / 6)
-            parts += [_rollout(study, environment, row)]
+        if isinstance(environment, Renders):
+            for i, row in enumerate(spread(results.episodes, 3)):
+                say(f"filming seed {row.seed}", i / 6)
+                parts += [_rollout(study, environment, row)]
+        else:
+            parts += ['<p class="note">No videos: the environment has no method <code>render</code>.</p>']
         say("analyzing failures", 0.5)
         parts += [_failures(study, environment, failures, len(results.episodes))]
     except ClosedFormError as error:
@@ -267,7 +270,8 @@ def _failures(study: Study, environment: Environment, failures: list[EpisodeResu
         "repeats",
         "most used demonstrations",
     ]
-    pictures = [_failure_picture(study, environment, row.seed) for row in failures[:_MOST_PICTURED]]
+    pictured = failures[:_MOST_PICTURED] if isinstance(environment, Renders) else []
+    pictures = [_failure_picture(study, environment, row.seed) for row in pictured]
     note = (
         "<p class='note'>Distances are to the nearest demonstrated observation. The <em>alarm rate</em> is the "
         "fraction of plans farther away than 99% of left-out demonstrations; above a tenth, the rollout is said to "

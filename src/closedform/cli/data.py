@@ -16,6 +16,7 @@ from tqdm import tqdm
 from tyro.conf import Positional, arg
 
 from closedform import Demos, Layout, load_demos, save_demos
+from closedform.cli import streams
 from closedform.demos.load import MOST_EPISODES
 from closedform.errors import ClosedFormError, ConfigError
 
@@ -37,8 +38,11 @@ class Reading:
     """Numbers of the episodes to read, such as 0:10,15."""
     mask: str | None = None
     """Name of a filter (mask) stored in a robomimic file."""
-    actions: Literal["recorded", "absolute", "absolute_6d"] = "recorded"
-    """Actions as recorded, or robomimic's deltas converted to absolute, with axis-angle or 6D rotations."""
+    actions: Literal["recorded", "absolute", "absolute_6d", "displacements"] = "recorded"
+    """Actions as recorded; displacements converted to absolute targets (robomimic's deltas with axis-angle or 6D
+    rotations); or targets converted to displacements."""
+    action_scale: float | None = None
+    """What one unit of a displacement moves the body by; found in the data by default, if they are displacements."""
     observation_layout: str | None = None
     """Layout of observations, such as "hand position 2, block position 2, block angle, - other 3"."""
     action_layout: str | None = None
@@ -53,6 +57,7 @@ class Reading:
             episodes=_numbers(self.episodes),
             mask=self.mask,
             actions=self.actions,
+            action_scale=self.action_scale,
             observation_layout=Layout.parse(self.observation_layout) if self.observation_layout else None,
             action_layout=Layout.parse(self.action_layout) if self.action_layout else None,
             finite=finite,
@@ -105,6 +110,8 @@ class Inspect(Reading):
         demos = self.read(self.demos, finite=False)
         with progress_bar() as say:
             health = examine(demos, progress=say)
+        for note in health.notes:
+            streams.complain(f"note: {note}")
         if self.json:
             print(json.dumps(health.to_json(), indent=2))
             if self.output is None:

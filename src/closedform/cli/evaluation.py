@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from closedform.cli import streams
 from closedform.cli.data import Output, progress_bar
 from closedform.cli.policy import Choosing
 from closedform.errors import ConfigError
@@ -41,6 +42,7 @@ class Eval(Choosing):
 
     def run(self) -> None:
         """Evaluates, prints the results and writes the requested files."""
+        from closedform.evaluation.environment import can_render
         from closedform.evaluation.study import Study
         from closedform.evaluation.video import film, require_av
         from closedform.evaluation.workers import check_workers
@@ -62,10 +64,13 @@ class Eval(Choosing):
         if self.video:  # better now than after an hour
             require_av()
             with study.environments.borrow() as (environment,):
+                shown = can_render(environment, self.env)
                 environment.reset(self.seed)
-                environment.render()
+                shown.render()
         results = study.run(self.json, self.workers)
         print_results([results], [self.policy])
+        for note in results.notes:
+            streams.complain(f"note: {note}")
         if self.json:
             print(f"results: {self.json}")
         if self.video:

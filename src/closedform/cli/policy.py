@@ -12,6 +12,7 @@ import numpy as np
 from tyro.conf import Positional, UseAppendAction
 
 from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy
+from closedform.cli import streams
 from closedform.cli.data import Output, Reading, progress_bar
 from closedform.errors import ConfigError
 from closedform.figures import pyplot
@@ -52,7 +53,10 @@ class Fit(Reading, Choosing):
     """Folder for the policy."""
 
     def run(self) -> None:
-        """Builds and saves the policy."""
+        """Builds and saves the policy, and says what to know about it."""
+        from closedform.analysis.leave_one_out import effective_numbers
+        from closedform.evaluation.notes import copying_notes, policy_notes
+
         demos = self.read(self.demos)
         start = time.perf_counter()
         with progress_bar() as say:
@@ -60,6 +64,10 @@ class Fit(Reading, Choosing):
         took = 1e3 * (time.perf_counter() - start)
         policy.save(self.output)
         print(f"{policy} made in {took:.0f} ms: {self.output}")
+        if isinstance(policy, DemonstrationPolicy):
+            found = effective_numbers(policy) if policy.index_recall is None else ()
+            for note in (*policy_notes(policy), *copying_notes(policy, found, "in plans for left-out demonstrations")):
+                streams.complain(f"note: {note}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +219,10 @@ class Explain(Choosing):
             f"left-out demonstrations; {familiarity.describe()}"
         )
         holding = f", grasping {plan.held}" if plan.held else ""
-        print(f"frame {plan.frame}{holding}, effective number of demonstrations {plan.n_effective:.1f}")
+        print(
+            f"frame {plan.frame}{holding}, effective number of demonstrations {plan.n_effective:.1f}, "
+            f"shrinkage {plan.shrinkage:.2f}"
+        )
         for row in facts["demonstrations"][:10]:
             print(f"  episode {row['episode']:5}  step {row['step']:5}  weight {row['weight']:.3f}")
         print(f"picture: {self.output}")

@@ -48,6 +48,8 @@ class Demos(Sequence[Episode]):
         for name, layout in (("observation_layout", observation_layout), ("action_layout", action_layout)):
             if not (layout is None or isinstance(layout, Layout)):
                 raise DataError(f"{name}: expected a Layout, found {layout!r}")
+        if action_layout is not None:
+            action_layout.check_commands()
         if not isinstance(episodes, Iterable):
             raise DataError(f"expected a sequence of episodes, found {episodes!r}")
         self.rate, self.skipped, self.recorded_in = rate, tuple(skipped), recorded_in
@@ -90,6 +92,7 @@ class Demos(Sequence[Episode]):
     def with_layouts(self, observation_layout: Layout, action_layout: Layout) -> Demos:
         """The same episodes with other layouts; only what the layouts add is checked."""
         layouts = observation_layout, action_layout
+        action_layout.check_commands()
         if layouts == (self.observation_layout, self.action_layout):
             return self
         for index, episode in enumerate(self.episodes):

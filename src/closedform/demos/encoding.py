@@ -38,7 +38,8 @@ class Encoding:
     An angle becomes (cos, sin), or among spatial entries, where it is about the z axis, (cos, sin, 0). A quaternion
     becomes the first two columns of its rotation matrix, which are the same for q and -q and continuous everywhere
     (forcing w >= 0 instead would jump at half turns, the usual pose of a gripper that points down). Everything else
-    stays as it is. Decoding projects averaged rotations back onto rotations.
+    stays as it is, except that ignored entries are left out, so that no layout with any can be decoded. Decoding
+    projects averaged rotations back onto rotations.
     """
 
     layout: Layout
@@ -59,7 +60,7 @@ class Encoding:
     @cached_property
     def is_plain(self) -> bool:
         """Whether encoding changes nothing."""
-        return not any(block.unit for block in self.blocks)
+        return not self.layout.ignores and not any(block.unit for block in self.blocks)
 
     @property
     def dimension(self) -> int | None:
@@ -94,6 +95,8 @@ class Encoding:
 
 
 def _blocks_of(entry: Entry, start: int, spatial: bool) -> list[Block]:
+    if entry.kind == "ignored":
+        return []
     if entry.kind in SPATIAL_ROTATIONS:
         return [Block(start + i, 3, turns=True, moves=False, unit=True) for i in (0, 3)]
     if entry.kind == "angle":
@@ -116,6 +119,8 @@ def _encode(entry: Entry, values: np.ndarray, spatial: bool) -> np.ndarray:
         case "axis_angle":
             with np.errstate(over="ignore", invalid="ignore"):  # which shows as numbers that are not finite
                 return two_columns(matrix_of_axis_angle(values))
+        case "ignored":
+            return values[..., :0]
         case _:
             return values
 

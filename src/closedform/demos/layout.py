@@ -26,6 +26,7 @@ Kind = Literal[
     "axis_angle",
     "binary",
     "other",
+    "ignored",
 ]
 
 _SIZES: dict[str, tuple[int, ...]] = {
@@ -61,7 +62,9 @@ class Entry:
             not move with it), `angle` (radians; in space, about the z axis), `quaternion` (x, y, z, w),
             `quaternion_wxyz` (w, x, y, z), `rotation6d` (the first two columns of the rotation matrix),
             `rotation6d_rows` (its first two rows, as pytorch3d and Diffusion Policy write it), `axis_angle` (the axis
-            times the angle in radians), `binary` (each number takes one of two values), `other`.
+            times the angle in radians), `binary` (each number takes one of two values), `other`, `ignored` (of
+            observations: takes no part in anything and may hold any finite numbers, such as the previous frame of
+            stacked frames).
         size: how many numbers.
         body: the body it describes, such as `"hand"`; None if it describes none.
     """
@@ -106,6 +109,8 @@ class Layout:
     def __post_init__(self):
         if not self.entries or not all(isinstance(entry, Entry) for entry in self.entries):
             raise ConfigError(f"expected a layout of at least one Entry, found {brief(self.entries)}; see Layout.of")
+        if all(entry.kind == "ignored" for entry in self.entries):
+            raise ConfigError("expected a layout with an entry that is not ignored, found none")
         of_body: dict[str, list[Entry]] = {}
         for entry in self.entries:
             if entry.body is not None:
@@ -134,7 +139,10 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """Reads a layout written as `hand position 2, block position 2, block angle, - other 3`; `-` means no body."""
+        """Reads a layout written as `hand position 2, block position 2, block angle, - other 3`; `-` means no body.
+
+        Numbers that must not count, such as the second half of two stacked frames, are `- ignored 5`.
+        """
         entries: list[Any] = []
         for part in text.split(","):
             words = part.split()
@@ -176,8 +184,28 @@ class Layout:
 
     @property
     def bodies(self) -> tuple[str, ...]:
-        """The bodies named, in order of appearance."""
-        return tuple(dict.fromkeys(entry.body for entry in self.entries if entry.body is not None))
+        """The bodies named, in order of appearance; those of ignored entries are not."""
+        named = (entry.body for entry in self.entries if entry.kind != "ignored")
+        return tuple(dict.fromkeys(body for body in named if body is not None))
+
+    @cached_property
+    def used_columns(self) -> tuple[int, ...]:
+        """The numbers that are not ignored."""
+        return tuple(i for entry, c in self.slices() if entry.kind != "ignored" for i in range(c.start, c.stop))
+
+    @property
+    def ignores(self) -> bool:
+        """Whether some numbers are ignored."""
+        return any(entry.kind == "ignored" for entry in self.entries)
+
+    def check_commands(self) -> None:
+        """Refuses to be the layout of actions, all of whose numbers are commanded, if some are ignored."""
+        for index, entry in enumerate(self.entries):
+            if entry.kind == "ignored":
+                raise ConfigError(
+                    f"action_layout: expected entries that are commanded, found entry {index} ignored; "
+                    "only observations can have ignored entries"
+                )
 
     def slices(self) -> Iterator[tuple[Entry, slice]]:
         """Yields each entry with its slice of the numbers."""

@@ -9,11 +9,12 @@ from types import ModuleType
 from typing import Any
 
 from closedform.demos.catalog import CATALOG, dataset_path
+from closedform.demos.conversion import to_displacements, to_targets
 from closedform.demos.demos import Demos
 from closedform.demos.formats import arrays, folder, lerobot, minari, replay_buffer, robomimic
 from closedform.demos.formats.common import ReadOptions, select
 from closedform.demos.layout import Layout
-from closedform.errors import ClosedFormError, ConfigError, LoadError
+from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
 
 _READERS: tuple[ModuleType, ...] = (folder, lerobot, replay_buffer, minari, robomimic, arrays)
 _WRITERS: dict[str, ModuleType] = {
@@ -34,6 +35,7 @@ def load_demos(
     episodes: Sequence[int] | None = None,
     mask: str | None = None,
     actions: str = "recorded",
+    action_scale: float | None = None,
     observation_layout: Layout | None = None,
     action_layout: Layout | None = None,
     finite: bool = True,
@@ -46,7 +48,10 @@ def load_demos(
         action_key: the same for the action.
         episodes: numbers of the episodes to read; all if None.
         mask: name of a filter stored in a robomimic file.
-        actions: `recorded`, or for robomimic deltas `absolute` or `absolute_6d`.
+        actions: `recorded`; `absolute`, displacements converted to targets of the body that they move, of any format
+            (robomimic's deltas with their rotations, as axis-angle); `absolute_6d`, robomimic's deltas with rotations
+            as rotation-6D; `displacements`, targets converted to displacements. See `demos.conversion`.
+        action_scale: what one unit of a displacement moves the body by; None to find it in the data.
         observation_layout, action_layout: layouts that the file does not have, or that override its own.
         finite: whether to refuse non-finite numbers; a dataset report needs to see them.
     """
@@ -57,26 +62,62 @@ def load_demos(
         action_key=action_key,
         episodes=tuple(episodes) if episodes is not None else None,
         mask=mask,
-        actions=actions,
+        actions="absolute" if actions == "displacements" else actions,
         observation_layout=observation_layout,
         action_layout=action_layout,
         finite=finite,
     )
+    if actions in ("recorded", "absolute_6d") and action_scale is not None:
+        raise ConfigError(f"action_scale: expected actions 'absolute' or 'displacements' with it, found {actions!r}")
+    if actions == "displacements" and action_scale is None:
+        raise ConfigError(
+            "action_scale: expected what one unit of a displacement moves the body by in the environment, found none"
+        )
     if not isinstance(source, str | Path):
-        if not options.default_keys or mask is not None:
-            raise ConfigError("keys, masks and absolute actions apply to files only, found a list of arrays")
-        return _read_list(source, options)
+        if actions == "absolute_6d":
+            raise ConfigError("absolute_6d applies to robomimic files only, found a list of arrays")
+        recorded = replace(options, actions="recorded")
+        if not recorded.default_keys or mask is not None:
+            raise ConfigError("keys and masks apply to files only, found a list of arrays")
+        return _converted(_read_list(source, recorded), actions, action_scale)
     path, dataset = Path(source), CATALOG.get(str(source))
     if dataset is None or _exists(path):
-        return find_reader(path).read(path, options)
+        return _read(path, options, actions, action_scale)
     path = dataset_path(dataset.name)
     if options.observation_layout is None and observation_keys is None:
         options = replace(options, observation_layout=dataset.observation_layout)
     if options.action_layout is None and actions == "recorded":
         options = replace(options, action_layout=dataset.action_layout)
-    demos = find_reader(path).read(path, options)
+    demos = _read(path, options, actions, action_scale)
     demos.rate = demos.rate or dataset.rate
     return demos
+
+
+def _read(path: Path, options: ReadOptions, actions: str, action_scale: float | None) -> Demos:
+    """Reads a file or folder, and converts its actions where that is asked for."""
+    reader = find_reader(path)
+    if actions in ("recorded", "absolute_6d"):
+        return reader.read(path, options)
+    demos = reader.read(path, replace(options, actions="recorded"))
+    if reader is robomimic and actions == "absolute" and demos.recorded_in is not None:
+        if action_scale is not None:
+            raise ConfigError("action_scale: expected none, since the file says what robosuite's deltas are, found one")
+        return reader.read(path, options)
+    try:
+        return _converted(demos, actions, action_scale)
+    except DataError as error:
+        raise LoadError(f"{path}: {error}") from error
+
+
+def _converted(demos: Demos, actions: str, action_scale: float | None) -> Demos:
+    match actions:
+        case "absolute":
+            return to_targets(demos, action_scale)
+        case "displacements":
+            assert action_scale is not None
+            return to_displacements(demos, action_scale)
+        case _:
+            return demos
 
 
 def _read_list(source: Sequence[Any], options: ReadOptions) -> Demos:

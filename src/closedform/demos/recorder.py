@@ -47,6 +47,8 @@ class Recorder:
         rate: float | None = None,
     ):
         self.folder = Path(folder)
+        if action_layout is not None:
+            action_layout.check_commands()
         self._widths = [layout.width if layout else None for layout in (observation_layout, action_layout)]
         self._condition = threading.Condition()  # guards what is in memory; never held while the disk is waited for
         self._disk = threading.Lock()  # guards the part's file

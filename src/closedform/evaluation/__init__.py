@@ -1,7 +1,14 @@
 """Evaluation: environments, rollouts, statistics and results files."""
 
 from closedform.evaluation.comparison import Comparison, compare
-from closedform.evaluation.environment import Environment, Scene, StepResult, environment_names, make_environment
+from closedform.evaluation.environment import (
+    Environment,
+    Renders,
+    Scene,
+    StepResult,
+    environment_names,
+    make_environment,
+)
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.evaluate import EvaluationError, evaluate
 from closedform.evaluation.evaluation_result import EvaluationResult
@@ -16,6 +23,7 @@ __all__ = [
     "EvaluationError",
     "EvaluationResult",
     "PushT",
+    "Renders",
     "Rollout",
     "Scene",
     "StepResult",

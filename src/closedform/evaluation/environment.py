@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
+from closedform.demos.conversion import KINDS, Meaning, declared_meaning, meaning_of
 from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.demos.robomimic_tasks import TASKS
@@ -21,12 +22,13 @@ from closedform.policies.policy import Policy
 _ENTRY_POINTS = "closedform.environments"
 _MOST_EPISODES = 100_000
 N_SEEDS = 2**32  # from 0
-_MEMBERS = ("observation_layout", "action_layout", "max_steps", "rate", "reset", "step", "render")
+_MEMBERS = ("observation_layout", "action_layout", "max_steps", "rate", "reset", "step")
 _ROBOMIMIC = tuple(name + choice for name in TASKS for choice in ("", "_poses"))
 BUILT_IN = {
     "pusht": "closedform.evaluation.pusht:PushT",
     **{name: f"closedform.evaluation.robomimic:{name}" for name in _ROBOMIMIC},
 }
+_WORDS: dict[Meaning, str] = {"targets": "positions", "displacements": "displacements"}
 _FAMILIES = {"metaworld": "closedform.evaluation.metaworld"}  # `FAMILY:TASK`, where the module has a function `make`
 
 
@@ -35,15 +37,16 @@ class StepResult(NamedTuple):
 
     Attributes:
         observation: (D_o,)
-        score: of the current state, in [0, 1]; a rollout's score is its maximum.
+        score: of the current state, in [0, 1]; a rollout's score is its maximum. None, where a task is only
+            accomplished or not, counts as 1 with success and 0 without.
         success: whether the task is accomplished.
         done: whether the episode is over.
     """
 
     observation: np.ndarray
-    score: float
-    success: bool
-    done: bool
+    score: float | None = None
+    success: bool = False
+    done: bool = False
 
 
 class EnvironmentSpec(Protocol):
@@ -53,6 +56,9 @@ class EnvironmentSpec(Protocol):
         observation_layout, action_layout: the layouts of its observations and actions.
         max_steps: the length after which an episode is stopped.
         rate: steps per second.
+
+    An optional attribute `commands` says what actions are where their layout does not: `targets` (absolute), or
+    `displacements` of the body that they command. Demonstrations of the other kind are then refused.
     """
 
     observation_layout: Layout
@@ -66,7 +72,7 @@ class Environment(EnvironmentSpec, Protocol):
     """A task. The same seed and actions give the same episode, regardless of what ran before.
 
     If the attributes are class attributes, environments are built only where episodes run. An optional class method
-    `check_installed` is called first, and reports missing packages.
+    `check_installed` is called first, and reports missing packages. Videos need a method `render` too; see `Renders`.
     """
 
     def reset(self, seed: int) -> np.ndarray:
@@ -76,6 +82,11 @@ class Environment(EnvironmentSpec, Protocol):
     def step(self, action: np.ndarray) -> StepResult:
         """Executes an action (D_a,)."""
         ...
+
+
+@runtime_checkable
+class Renders(Protocol):
+    """An environment that can show itself, for videos and reports."""
 
     def render(self) -> np.ndarray:
         """An image of the scene, (height, width, 3) of uint8."""
@@ -156,6 +167,7 @@ def make_environment(name: str) -> Environment:
         declared = getattr(factory, what, None)
         if isinstance(declared, Layout) and declared != getattr(environment, what):
             raise ConfigError(f"environment {name!r}: expected the {what} of its class, found another")
+    environment.action_layout.check_commands()
     if not isinstance(environment.max_steps, int) or environment.max_steps < 1:
         raise ConfigError(f"environment {name!r}: expected max_steps of at least 1, found {environment.max_steps!r}")
     return environment
@@ -198,12 +210,41 @@ def check_fit(environment: EnvironmentSpec, subject: Demos | Policy, name: str) 
             raise DataError(
                 f"{name} does not match the environment: expected {what}s of {expected} numbers, found {found} ({more})"
             )
-    expected, found = ([entry.kind for entry in side.action_layout.entries] for side in (environment, subject))
-    if "position" in expected and "vector" in found and len(expected) == len(found):
-        raise DataError(
-            f"{name} does not match the environment: expected actions that are positions, found displacements; "
-            "convert robomimic's deltas with --actions absolute"
-        )
+    expected = _commands(environment)
+    if expected is None:
+        return
+    found = meaning_of(subject) if isinstance(subject, Demos) else declared_meaning(subject.action_layout)
+    if found is None or found == expected:
+        return
+    if isinstance(subject, Demos):
+        how = "absolute" if expected == "targets" else "displacements --action-scale NUMBER"
+        kind = "position" if expected == "targets" else "vector"
+        declared = any(entry.kind in KINDS for entry in subject.action_layout.entries)
+        advice = f"convert them with 'closedform convert --actions {how}'"
+        advice += "" if declared else f", or if that is wrong declare them with --action-layout 'hand {kind} 2, ...'"
+    else:
+        advice = "build it from demonstrations with such actions"
+    raise DataError(
+        f"{name} does not match the environment: expected actions that are {_WORDS[expected]}, found "
+        f"{_WORDS[found]}; {advice}"
+    )
+
+
+def can_render(environment: object, name: str) -> Renders:
+    """The environment, if it can show itself; otherwise refuses to make videos of it."""
+    if not isinstance(environment, Renders):
+        raise ConfigError(f"the environment {name!r} cannot be filmed: expected a method `render`, found none")
+    return environment
+
+
+def _commands(environment: EnvironmentSpec) -> Meaning | None:
+    """What actions are in an environment: as it says, or as their layout does; None if neither tells."""
+    said = getattr(environment, "commands", None)
+    if said is None:
+        return declared_meaning(environment.action_layout)
+    if said not in _WORDS:
+        raise ConfigError(f"expected an environment whose commands are {' or '.join(_WORDS)}, found {said!r:.60}")
+    return said
 
 
 def _factory(name: str) -> Callable[[], Any]:

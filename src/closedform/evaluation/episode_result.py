@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -25,6 +26,12 @@ class EpisodeResult:
         distances: (plans,), from the observation to the demonstrations.
         latency_ms: (plans,), the time of each plan, including all plans made in the same batch.
         neural_shares: (plans,), the weight of the network in each plan; None for policies that are not mixtures.
+        frames: the frames of the plans in order, each with the number of plans in a row that used it.
+        held: the same for what was grasped, `""` for nothing.
+        n_effective: (plans,), the effective number of demonstrations of each.
+        shrinkage: of the metric, the mean over plans.
+        outside: the share of steps whose observation was out of the range of the demonstrations, and what was so most
+            often. Like the four above it is None where there are no demonstrations, and in older results.
         extra: added by `evaluate(describe=...)`.
     """
 
@@ -38,6 +45,11 @@ class EpisodeResult:
     distances: tuple[float, ...]
     latency_ms: tuple[float, ...]
     neural_shares: tuple[float, ...] | None = None
+    frames: tuple[tuple[str, int], ...] | None = None
+    held: tuple[tuple[str, int], ...] | None = None
+    n_effective: tuple[float, ...] | None = None
+    shrinkage: float | None = None
+    outside: tuple[float, str | None] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -56,7 +68,7 @@ class EpisodeResult:
         if not isinstance(row, dict):
             refuse(where, "an object", short(row))
         check_row(row, where, prefix)
-        shares = row.get("neural_shares")
+        some = {name: _frozen(row[name]) for name in _OPTIONAL if name in row}
         return cls(
             seed=row["seed"],
             score=row["score"],
@@ -67,7 +79,7 @@ class EpisodeResult:
             demonstrations=tuple((episode, share) for episode, share in row["demonstrations"]),
             distances=tuple(row["distances"]),
             latency_ms=tuple(row["latency_ms"]),
-            neural_shares=None if shares is None else tuple(shares),
+            **some,
             extra={key: value for key, value in row.items() if key not in _NAMES},
         )
 
@@ -84,9 +96,32 @@ class EpisodeResult:
             "distances": list(self.distances),
             "latency_ms": list(self.latency_ms),
         }
-        if self.neural_shares is not None:
-            row["neural_shares"] = list(self.neural_shares)
+        known = {name: getattr(self, name) for name in _OPTIONAL}
+        row |= {name: _thawed(value) for name, value in known.items() if value is not None}
         return {**row, **self.extra}
 
+    @property
+    def frame_shares(self) -> dict[str, float]:
+        """The fraction of plans that used each frame, the most used first."""
+        counts: Counter[str] = Counter()
+        for name, count in self.frames or ():
+            counts[name] += count
+        return {name: count / counts.total() for name, count in counts.most_common()}
 
+    @property
+    def held_share(self) -> float:
+        """The fraction of plans with something grasped."""
+        runs = self.held or ()
+        return sum(count for name, count in runs if name) / max(sum(count for _, count in runs), 1)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _thawed(value: Any) -> Any:
+    return list(map(_thawed, value)) if isinstance(value, tuple) else value
+
+
+_OPTIONAL = ("neural_shares", "frames", "held", "n_effective", "shrinkage", "outside")  # not in every file
 _NAMES = frozenset(one.name for one in fields(EpisodeResult)) - {"extra"}

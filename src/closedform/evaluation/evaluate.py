@@ -8,6 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from closedform.errors import ClosedFormError
+from closedform.evaluation.data_range import DataRange
 from closedform.evaluation.environment import Environment
 from closedform.evaluation.environment_pool import EnvironmentPool
 from closedform.evaluation.episode_result import EpisodeResult
@@ -91,6 +92,7 @@ class _Worker:
 
     def __init__(self, policy: Policy[Any], environments: EnvironmentPool, describe: Describe | None):
         self._policy, self._environments, self._describe = policy, environments, describe
+        self._range = DataRange.of(policy)
 
     def run(self, seeds: Sequence[int]) -> list[EpisodeResult]:
         """The results of episodes run in lockstep."""
@@ -102,4 +104,10 @@ class _Worker:
         except Exception as error:  # an environment is somebody's code
             which = f"seed {seeds[0]}" + (f" to {seeds[-1]}" if len(seeds) > 1 else "")
             raise EvaluationError(f"the episode of {which} failed: {type(error).__name__}: {error}") from error
-        return [rollout.result(self._describe(rollout) if self._describe else None) for rollout in rollouts]
+        return [
+            rollout.result(
+                self._describe(rollout) if self._describe else None,
+                self._range.outside(rollout.observations[:-1]) if self._range else None,
+            )
+            for rollout in rollouts
+        ]

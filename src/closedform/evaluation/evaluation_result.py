@@ -135,6 +135,11 @@ class EvaluationResult:
         result._check_agreement(where)
         return result
 
+    @property
+    def notes(self) -> list[str]:
+        """What to know about the policy or the evaluation, one line each."""
+        return list(self.extra.get("notes", ()))
+
     def to_json(self) -> dict[str, Any]:
         """The content for a results file."""
         return {

@@ -27,6 +27,7 @@ class MetaWorld:
 
     observation_layout = Layout.plain(39)
     action_layout = Layout.plain(4)
+    commands = "displacements"
     max_steps = 500
     rate = 80.0
 

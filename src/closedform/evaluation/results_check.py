@@ -61,6 +61,21 @@ def _led(value: Any) -> bool:
     return isinstance(value, list) and all(_pair(one) and _whole(one[0]) for one in value)
 
 
+def _runs(value: Any) -> bool:
+    """Names, each with how often in a row."""
+    pairs = isinstance(value, list) and value and all(isinstance(one, list) and len(one) == 2 for one in value)
+    return bool(pairs) and all(isinstance(name, str) and _positive(count) for name, count in value)
+
+
+def _outside(value: Any) -> bool:
+    """A share, and the name of what is outside most often."""
+    return isinstance(value, list) and len(value) == 2 and _number(value[0]) and _name_or_null(value[1])
+
+
+def _lines(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(line, str) for line in value)
+
+
 _FIELDS: dict[str, tuple[_Check, str]] = {
     "env": (lambda value: isinstance(value, str) and value != "", "a name"),
     "demos": (_is(dict), "an object"),
@@ -92,6 +107,7 @@ _OPTIONAL: dict[str, tuple[_Check, str]] = {
     "date": (_is(str), "a text"),
     "n_together": (_positive, "a whole number of at least 1"),
     "machine": (_is(dict), "an object"),
+    "notes": (_lines, "a list of texts"),
 }
 _ROW: dict[str, tuple[_Check, str]] = {
     "seed": (_seed, "a whole number from 0 to 2^32 - 1"),
@@ -104,7 +120,14 @@ _ROW: dict[str, tuple[_Check, str]] = {
     "demonstrations": (_led, "pairs of a whole number and a number"),
     "latency_ms": (_some(_number), "numbers"),
 }
-_ROW_OPTIONAL: dict[str, tuple[_Check, str]] = {"neural_shares": (_some(_number), "numbers")}
+_ROW_OPTIONAL: dict[str, tuple[_Check, str]] = {
+    "neural_shares": (_some(_number), "numbers"),
+    "frames": (_runs, "pairs of a name and a whole number"),
+    "held": (_runs, "pairs of a name and a whole number"),
+    "n_effective": (_some(_number), "numbers"),
+    "shrinkage": (_number, "a number"),
+    "outside": (_outside, "a number and a name or null"),
+}
 
 
 def check_results(content: dict[str, Any], where: object) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -65,9 +66,14 @@ class Rollout:
                 used[int(episode)] += float(weight) / len(self.plans)
         return sorted(used.items(), key=lambda item: -item[1])[:n]
 
-    def result(self, extra: Mapping[str, Any] | None = None) -> EpisodeResult:
-        """The rounded summary for a results file, with additional fields."""
-        shares = [plan.neural_share for _, plan in self.plans]
+    def result(
+        self, extra: Mapping[str, Any] | None = None, outside: tuple[float, str | None] | None = None
+    ) -> EpisodeResult:
+        """The rounded summary for a results file, with additional fields; `outside` is that of `DataRange`."""
+        plans = [plan for _, plan in self.plans]
+        shares = [plan.neural_share for plan in plans]
+        by_data = all(plan.weights.any() for plan in plans)
+        shrinkages = [plan.shrinkage for plan in plans if plan.shrinkage is not None]
         mixed = not set(shares) <= {0.0, 1.0}  # all of it a network's, or nothing, needs no saying
         return EpisodeResult(
             seed=self.seed,
@@ -80,8 +86,18 @@ class Rollout:
             distances=tuple(float(round(plan.distance, 4)) for _, plan in self.plans),
             latency_ms=tuple(float(round(1e3 * seconds, 4)) for seconds in self.latencies),
             neural_shares=tuple(float(round(share, 4)) for share in shares) if mixed else None,
+            frames=_runs(plan.frame for plan in plans) if by_data else None,
+            held=_runs(plan.held for plan in plans) if by_data else None,
+            n_effective=tuple(round(plan.n_effective, 3) for plan in plans) if by_data else None,
+            shrinkage=round(float(np.mean(shrinkages)), 4) if shrinkages else None,
+            outside=None if outside is None else (round(outside[0], 4), outside[1]),
             extra=extra or {},
         )
+
+
+def _runs(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Names in order, each with how often it follows on itself."""
+    return tuple((name, len(list(run))) for name, run in groupby(names))
 
 
 def roll_out(
@@ -142,6 +158,7 @@ class _Episode:
             self.plans.append((len(self.actions), plan))
             self.latencies.append(taken)
         observation, score, success, done = self.environment.step(action)
+        score = float(success) if score is None else score
         if not abs(score) <= LARGEST:  # also where it is not a number
             raise DataError(
                 f"expected the environment to return a score from 0 to 1, found {score} at step {len(self.actions)} "

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from closedform.evaluation.environment_pool import EnvironmentPool
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.evaluate import Describe, evaluate
 from closedform.evaluation.evaluation_result import EvaluationResult
+from closedform.evaluation.notes import policy_notes, result_notes
 from closedform.evaluation.origin import Origin
 from closedform.evaluation.subject import Subject
 from closedform.files import check_writable
@@ -210,7 +212,13 @@ class Study:
     def result(self, episodes: Sequence[EpisodeResult]) -> EvaluationResult:
         """The result of these episodes, at least one."""
         origin = Origin.here(n_together=min(self.policy.n_together, self.n_episodes))
-        return EvaluationResult.of(self.subject, episodes, origin)
+        notes = [*self._policy_notes, *result_notes(self.policy, episodes)]
+        result = EvaluationResult.of(self.subject, episodes, origin)
+        return replace(result, extra={"notes": notes}) if notes else result
+
+    @cached_property
+    def _policy_notes(self) -> list[str]:
+        return policy_notes(self.policy)
 
     def _before(self, path: Path | None) -> EvaluationResult | None:
         """The part of this study that a file already contains, or all of it."""

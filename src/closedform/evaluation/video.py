@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from closedform.errors import MissingExtraError
+from closedform.evaluation.environment import can_render
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.rollout import Rollout, roll_out
 from closedform.evaluation.study import Study
@@ -37,7 +38,8 @@ def filmed(study: Study, seed: int) -> tuple[Rollout, list[np.ndarray]]:
     """An episode with an image of every step."""
     frames = []
     with study.environments.borrow() as (environment,):
-        rollout = roll_out(environment, study.policy, seed, watch=lambda: frames.append(environment.render()))
+        shown = can_render(environment, study.env)
+        rollout = roll_out(environment, study.policy, seed, watch=lambda: frames.append(shown.render()))
     return rollout, frames
 
 

@@ -69,6 +69,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         normalization: Normalization,
         device: str = "cpu",
     ):
+        action_layout.check_commands()
         self.config = config
         self._observation_layout, self._action_layout = observation_layout, action_layout
         self.normalization = normalization

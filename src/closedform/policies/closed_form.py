@@ -167,6 +167,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             actions=transfer.decoded(told.actions.reshape(1, 1, self.config.n_action_steps, -1))[0, 0],
             frame=frame,
             held=held,
+            shrinkage=kernel.shrinkage,
             choice=choice,
             episodes=store.episode_ids[store.row_episodes[rows]],
             steps=store.row_steps[rows],

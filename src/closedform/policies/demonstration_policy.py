@@ -309,6 +309,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             actions=self.to_robot(model, windows, made)[0, 0],
             frame=frame,
             held=held,
+            shrinkage=model.kernel.shrinkage,
             choice=made.choices[0],
             episodes=model.store.episode_ids[model.store.row_episodes[rows]],
             steps=model.store.row_steps[rows],

@@ -32,13 +32,22 @@ class FeatureMap(ABC):
 
 
 class IdentityFeatures(FeatureMap):
-    """The observations as they are."""
+    """The observations as they are, without ignored entries.
+
+    Args:
+        layout: the layout of one observation; None if nothing is ignored.
+    """
 
     name = "identity"
 
+    def __init__(self, layout: Layout | None = None):
+        self.columns = np.array(layout.used_columns) if layout is not None and layout.ignores else None
+
     def lift(self, windows: np.ndarray) -> np.ndarray:
         """Flattens each window."""
-        return np.asarray(windows, np.float64).reshape(len(windows), -1)
+        windows = np.asarray(windows, np.float64)
+        used = windows if self.columns is None else windows[..., self.columns]
+        return used.reshape(len(windows), -1)
 
 
 class ScaledFeatures(IdentityFeatures):
@@ -106,8 +115,9 @@ class CustomFeatures(FeatureMap):
     """A user's function or torch module.
 
     Args:
-        function: takes the windows, flattened to (n, N_o * D_o), and returns (n, D_z). A torch module gets a float32
-            tensor on the device of its parameters, runs without gradients, and is put into evaluation mode.
+        function: takes the windows, flattened to (n, N_o * D_o), and returns (n, D_z). It sees all numbers, also
+            those of ignored entries. A torch module gets a float32 tensor on the device of its parameters, runs without
+            gradients, and is put into evaluation mode.
     """
 
     name = "custom"
@@ -163,9 +173,9 @@ def make_feature_map(choice: str | Callable[[Any], Any], layout: Layout, rotatio
         return CustomFeatures(choice)
     match choice:
         case "identity":
-            return IdentityFeatures()
+            return IdentityFeatures(layout)
         case "scaled":
-            return ScaledFeatures()
+            return ScaledFeatures(layout)
         case "geometric":
             return GeometricFeatures(layout, rotation_weight)
     raise ConfigError(f"expected features 'identity', 'scaled', 'geometric' or a function, found {choice!r}")

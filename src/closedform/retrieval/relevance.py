@@ -84,7 +84,8 @@ def _entry_columns(spec: ModelSpec) -> list[np.ndarray]:
         return []
     width = feature_map.encoding.width
     starts = np.arange(spec.windows.n_obs_steps)[:, None] * width
-    return [(starts + np.arange(c.start, c.stop)).ravel() for _, c in feature_map.encoding.slices()]
+    counting = (c for entry, c in feature_map.encoding.slices() if entry.kind != "ignored")
+    return [(starts + np.arange(c.start, c.stop)).ravel() for c in counting]
 
 
 def _slopes(parts: np.ndarray, chunks: np.ndarray, own: np.ndarray, episodes: np.ndarray) -> np.ndarray:

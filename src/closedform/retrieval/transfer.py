@@ -44,6 +44,9 @@ class TransferSpec:
     n_action_steps: int
     identity: bool = False
 
+    def __post_init__(self) -> None:
+        self.action_layout.check_commands()
+
     @cached_property
     def encoding(self) -> Encoding:
         """The encoding of actions."""

@@ -26,7 +26,8 @@ class ReadOptions:
         action_key: name of the array that holds the actions; None for the format's default.
         episodes: numbers of the episodes to read; None for all.
         mask: name of a filter stored in the dataset (robomimic's `mask/NAME`).
-        actions: `recorded`, or for robomimic `absolute` (rotations as axis-angle) or `absolute_6d` (as rotation-6D).
+        actions: `recorded`, or for robomimic's deltas `absolute` (rotations as axis-angle) or `absolute_6d` (as
+            rotation-6D).
         observation_layout, action_layout: layouts that the file does not have, or that override its own.
         finite: whether to refuse non-finite numbers; see `Demos`.
     """
@@ -42,7 +43,8 @@ class ReadOptions:
 
     def __post_init__(self):
         if self.actions not in ("recorded", "absolute", "absolute_6d"):
-            raise ConfigError(f"actions: expected recorded, absolute or absolute_6d, found {self.actions!r}")
+            expected = "recorded, absolute, absolute_6d or displacements"
+            raise ConfigError(f"actions: expected {expected}, found {self.actions!r}")
         try:
             bad = [n for n in self.episodes or () if isinstance(n, bool) or operator.index(n) is None]
         except TypeError as error:
@@ -61,7 +63,7 @@ class ReadOptions:
     def recorded_only(self, path: Path, format_name: str) -> None:
         """Refuses options that only apply to robomimic files."""
         if self.mask is not None or self.actions != "recorded":
-            raise LoadError(f"{path}: masks and absolute actions apply to robomimic files only, found {format_name}")
+            raise LoadError(f"{path}: masks and absolute_6d apply to robomimic files only, found {format_name}")
 
 
 def require(package: str, purpose: str) -> Any:

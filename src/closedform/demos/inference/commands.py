@@ -348,6 +348,8 @@ def _response(sample: Sample, j: int, i: int, size: int) -> tuple[float, float] 
     fast = _fast(moved)
     commanded = np.stack([sample.a[steps - k, j : j + size][fast] for k in range(LAGS + 1)], 1)
     normal = np.einsum("ni,nj->ij", commanded, commanded)
+    if not np.trace(normal) > 0:  # nothing moved, or nothing was commanded while it did
+        return None
     normal += 1e-3 * np.trace(normal) / len(normal) * np.eye(len(normal))
     weights = np.linalg.solve(normal, np.einsum("ni,n->i", commanded, moved[fast]))
     total = float(weights.sum())

@@ -1,0 +1,76 @@
+"""Notes: what a user should know about a policy or an evaluation, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.conversion import meaning_of
+from closedform.demos.demos import Demos
+from closedform.evaluation.episode_result import EpisodeResult
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.nearest_neighbor import NearestNeighborPolicy
+from closedform.policies.policy import Policy
+
+NEARLY_ONE = 1.05  # effective number of demonstrations, below which a plan copies one of them
+OUTSIDE = 0.05  # share of steps outside of the range of the data that is worth a note
+N_EPISODES = 50  # that are asked what actions are
+
+
+def policy_notes(policy: Policy[Any]) -> list[str]:
+    """What can be said of a policy before it runs."""
+    if not isinstance(policy, DemonstrationPolicy):
+        return []
+    notes = []
+    if policy.config.frames == "auto" and len(policy.model.transfer.frames) == 1:
+        notes.append(
+            "no frame but the world can be used, so demonstrations help only where they were recorded: declare the "
+            "positions of bodies in the layouts of observations and actions"
+        )
+    converted = getattr(policy, "targets", None) is not None  # planned as targets
+    if not converted and displaces(policy):
+        notes.append(
+            "actions look like displacements and are planned as such: displacements drift, since nothing pulls back to "
+            "the demonstrated path; where the robot takes targets, convert them with --actions absolute"
+        )
+    return notes
+
+
+def displaces(policy: DemonstrationPolicy[Any]) -> bool:
+    """Whether actions are displacements, as declared or as some of the episodes show."""
+    episodes = [episode for episode in policy.episodes[:N_EPISODES] if len(episode)]
+    return meaning_of(Demos(episodes, policy.observation_layout, policy.action_layout)) == "displacements"
+
+
+def copying_notes(policy: Policy[Any], n_effective: Sequence[float], where: str) -> list[str]:
+    """Says if plans with these effective numbers of demonstrations are in truth copies of a single one."""
+    if isinstance(policy, NearestNeighborPolicy) or not len(n_effective):
+        return []
+    median = float(np.median(n_effective))
+    if median >= NEARLY_ONE:
+        return []
+    return [
+        f"this policy is in truth 1-nearest-neighbor: the median effective number of demonstrations is {median:.2f} "
+        f"{where}; a larger bandwidth, fewer observed numbers or more demonstrations would let it average"
+    ]
+
+
+def result_notes(policy: Policy[Any], episodes: Sequence[EpisodeResult]) -> list[str]:
+    """What the episodes of an evaluation showed."""
+    numbers = [number for episode in episodes for number in episode.n_effective or ()]
+    notes = copying_notes(policy, numbers, "in this evaluation")
+    known = [(episode.outside, episode.steps) for episode in episodes if episode.outside is not None]
+    if not known:
+        return notes
+    total = sum(steps for _, steps in known)
+    share = sum(outside[0] * steps for outside, steps in known) / total
+    if share > OUTSIDE:
+        names = [(outside[0] * steps, outside[1]) for outside, steps in known if outside[1] is not None]
+        most = max({name for _, name in names}, key=lambda name: sum(n for n, own in names if own == name))
+        notes.append(
+            f"observations leave the range of the demonstrations in {share:.0%} of steps, most often {most}: "
+            "are the units and the task the same, and do demonstrations cover the start states?"
+        )
+    return notes
