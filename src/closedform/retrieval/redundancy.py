@@ -12,6 +12,7 @@ from closedform.retrieval.statistics import Statistics, is_constant
 
 _N_LOOKED_AT = 8  # episodes in which copies are searched: numbers that vary do not agree in all of them by chance
 _LEAST_RANGE = 1e-3  # of a number's own size: what varies less is taken for noise
+_MARGIN = 0.25  # of its range, by which a number may leave it before it counts as no further away
 _UNIT = 1e-5  # how far the length of a unit quaternion may be from 1
 
 
@@ -57,6 +58,22 @@ def without_redundant(
                 scale[:, four] = np.minimum(scale[:, four], 2 * rotation_weight)
         scale[:, columns][:, copies[raw] | constant[columns]] = 0.0
     return scale.ravel()
+
+
+def bounds(feature_map: FeatureMap, lifted: Statistics) -> tuple[np.ndarray, np.ndarray]:
+    """Where numbers of no known kind end, (D_z,) each, before they are scaled: a quarter of their range beyond it.
+
+    Such a number is stretched to [-1, 1], however little it varies in the demonstrations. Once it has left their range,
+    how far it has is in units that say nothing, and must not outweigh everything else.
+    """
+    low, high = lifted.range()
+    free = np.ones(len(low), bool)
+    if isinstance(feature_map, GeometricFeatures | ScaledFeatures):
+        entries = _entries(feature_map, len(low))
+        of_step = np.concatenate([np.full(c.stop - c.start, whole) for _, c, whole in entries])
+        free = np.tile(of_step, len(low) // len(of_step))
+    margin = _MARGIN * (high - low)
+    return np.where(free, -np.inf, low - margin), np.where(free, np.inf, high + margin)
 
 
 def copied(episodes: Sequence[np.ndarray]) -> np.ndarray:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from closedform.retrieval.spec import ModelSpec
     from closedform.retrieval.store import Store
 
-CANDIDATES = (0.0, 0.03, 0.1, 0.3)  # besides what follows from the number of episodes
-_N_QUERIES, _N_POOL, _N_NEAREST = 120, 1_500, 16
+CANDIDATES = (0.0, 0.1, 0.3)  # besides what follows from the number of episodes
+_N_QUERIES, _N_POOL, _N_NEAREST = 150, 1_000, 16
 _QUERIES_AT_ONCE = 20  # so that other threads can run in between
 _RANK = 3  # the neighbor whose distance is the bandwidth, so that metrics are compared and not averages of other sizes
 _MOST_STEPS = 16  # of a chunk whose mean is predicted
@@ -38,7 +38,7 @@ def usual_shrinkage(n_features: int, n_episodes: int) -> float:
 def choose_shrinkage(
     spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel
 ) -> float | None:
-    """One of `CANDIDATES` if it predicts surely better than the usual shrinkage; None if none does.
+    """The smallest of `CANDIDATES` that predicts well, where the usual shrinkage surely predicts worse; else None.
 
     Windows are predicted from those of other episodes: the mean of a window's actions, which noise in single actions
     hardly changes. Whether numbers that vary little count as much as those that vary a lot is a property of a task
@@ -77,18 +77,18 @@ def choose_shrinkage(
 
 
 def _surely_best(errors: np.ndarray, episodes: np.ndarray) -> float | None:
-    """The candidate with the least error, if that is surely less than that of the usual shrinkage.
+    """Of the candidates that predict about as well as the best one, the smallest; None if that is the usual one.
 
     Args:
         errors: (1 + candidates, q), squared, those of the usual shrinkage first.
         episodes: (q,), of the queries: windows of one are not independent.
     """
     size = np.median(errors[0]) + 1e-300
-    gains = (errors[0] - errors[1:]) / (errors[0] + errors[1:] + size)
-    sums = np.array([gains[:, episodes == e].sum(1) for e in np.unique(episodes)])
-    sure = sums.sum(0) / np.maximum(np.sqrt(len(sums)) * sums.std(0), 1e-12)
-    best = int(np.argmax(sums.sum(0)))
-    return CANDIDATES[best] if sure[best] > _SURE else None
+    best = int(np.argmin(np.mean(errors / (errors + size), axis=1)))
+    losses = (errors - errors[best]) / (errors + errors[best] + size)
+    sums = np.array([losses[:, episodes == e].sum(1) for e in np.unique(episodes)])
+    worse = sums.sum(0) > _SURE * np.sqrt(len(sums)) * sums.std(0)
+    return None if not worse[0] else next(c for c, out in zip(CANDIDATES, worse[1:], strict=True) if not out)
 
 
 def _principal(
