@@ -143,7 +143,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     ) -> Made | None:
         kernel, transfer, store = model.kernel, model.transfer, model.store
         k, size = self.n_neighbors(model), transfer.chunk_size
-        lifted = kernel.lifted(windows)
+        lifted = kernel.spec.feature_map.lift(windows)
         planned = _unfilled(1, 1, size, k, len(transfer.hands))
         told = Told(np.empty((1, 1, size)), np.empty(k, np.int64), np.empty(k))
         count = plan_one(

@@ -16,7 +16,7 @@ from closedform.retrieval.feature_map import FeatureMap, scaled
 from closedform.retrieval.goal import Goal
 from closedform.retrieval.metric import covariance_factor, squared_distances
 from closedform.retrieval.penalty import Penalty
-from closedform.retrieval.redundancy import bounds, without_redundant
+from closedform.retrieval.redundancy import without_redundant
 from closedform.retrieval.shrinkage import usual_shrinkage
 from closedform.retrieval.statistics import Statistics
 from closedform.retrieval.term import Term
@@ -78,7 +78,6 @@ class ObservationKernel:
         shrinkage: how far covariances are drawn toward a sphere.
         factor: (D_z, D_z), the Cholesky factor of a metric that is the same everywhere; (0, 0) for the local one.
         terms: fitted to the demonstrations.
-        low, high: (D_z,), where what is observed ends, before it is scaled; see `bounds`.
     """
 
     spec: KernelSpec
@@ -89,8 +88,6 @@ class ObservationKernel:
     shrinkage: float = 0.0
     factor: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     terms: tuple[Term, ...] = ()
-    low: np.ndarray | float = -np.inf
-    high: np.ndarray | float = np.inf
 
     @classmethod
     def scaled_for(cls, spec: KernelSpec, statistics: Statistics, episodes: Sequence[Episode]) -> ObservationKernel:
@@ -121,8 +118,7 @@ class ObservationKernel:
         shrinkage = self.chosen if self.spec.shrinkage is None else self.spec.shrinkage
         if shrinkage is None:
             shrinkage = usual_shrinkage(self.n_counted, len(store.episodes))
-        low, high = bounds(self.spec.feature_map, store.feature_statistics) if self.spec.distinct else (-np.inf, np.inf)
-        kernel = replace(self, low=low, high=high, shrinkage=shrinkage, factor=np.empty((0, 0)), terms=())
+        kernel = replace(self, shrinkage=shrinkage, factor=np.empty((0, 0)), terms=())
         if self.spec.metric == "euclidean":
             kernel = replace(kernel, factor=np.eye(len(self.scale)))
         elif self.spec.metric == "global_mahalanobis":
@@ -132,12 +128,7 @@ class ObservationKernel:
 
     def features(self, windows: np.ndarray) -> np.ndarray:
         """The features of observation windows, refused if they are not finite. (n, N_o, D_o) -> (n, D_z)."""
-        return scaled(self.lifted(windows), self.offset, self.scale, "observation")
-
-    def lifted(self, windows: np.ndarray) -> np.ndarray:
-        """Features before they are scaled, within their bounds. (n, N_o, D_o) -> (n, D_z)."""
-        lifted = self.spec.feature_map.lift(windows)
-        return np.clip(lifted, self.low, self.high) if self.spec.distinct else lifted
+        return scaled(self.spec.feature_map.lift(windows), self.offset, self.scale, "observation")
 
     @cached_property
     def n_counted(self) -> int:

@@ -8,11 +8,10 @@ import numpy as np
 
 from closedform.demos.episode import Episode
 from closedform.retrieval.feature_map import FeatureMap, GeometricFeatures, IdentityFeatures, ScaledFeatures
-from closedform.retrieval.statistics import Statistics, is_constant
+from closedform.retrieval.statistics import Statistics, half_ranges, is_constant
 
 _N_LOOKED_AT = 8  # episodes in which copies are searched: numbers that vary do not agree in all of them by chance
 _LEAST_RANGE = 1e-3  # of a number's own size: what varies less is taken for noise
-_MARGIN = 0.25  # of its range, by which a number may leave it before it counts as no further away
 _UNIT = 1e-5  # how far the length of a unit quaternion may be from 1
 
 
@@ -50,6 +49,8 @@ def without_redundant(
                 scale[:, columns] = 0.0
             continue
         if stretched:
+            # Not rounded, as the feature map has it, so that units change nothing.
+            scale[:, columns] = 1 / half_ranges(low[columns], high[columns])
             size = np.maximum(np.abs(low[columns]), np.abs(high[columns]))
             scale[:, columns] = np.minimum(scale[:, columns], 2 / (_LEAST_RANGE * np.maximum(size, 1e-300)))
             for first in _unit_quaternions(observed[:, raw]):
@@ -60,22 +61,6 @@ def without_redundant(
     return scale.ravel()
 
 
-def bounds(feature_map: FeatureMap, lifted: Statistics) -> tuple[np.ndarray, np.ndarray]:
-    """Where numbers of no known kind end, (D_z,) each, before they are scaled: a quarter of their range beyond it.
-
-    Such a number is stretched to [-1, 1], however little it varies in the demonstrations. Once it has left their range,
-    how far it has is in units that say nothing, and must not outweigh everything else.
-    """
-    low, high = lifted.range()
-    free = np.ones(len(low), bool)
-    if isinstance(feature_map, GeometricFeatures | ScaledFeatures):
-        entries = _entries(feature_map, len(low))
-        of_step = np.concatenate([np.full(c.stop - c.start, whole) for _, c, whole in entries])
-        free = np.tile(of_step, len(low) // len(of_step))
-    margin = _MARGIN * (high - low)
-    return np.where(free, -np.inf, low - margin), np.where(free, np.inf, high + margin)
-
-
 def copied(episodes: Sequence[np.ndarray]) -> np.ndarray:
     """Which numbers are exact copies of another one, of the same step or the step before. (T, D) each -> (D,), bool.
 
@@ -83,16 +68,17 @@ def copied(episodes: Sequence[np.ndarray]) -> np.ndarray:
     """
     now = [column.tobytes() for column in np.concatenate([e[1:] for e in episodes]).T + 0.0]
     before = [column.tobytes() for column in np.concatenate([e[:-1] for e in episodes]).T + 0.0]
-    varies = [np.ptp(column) > 0 for column in np.concatenate(episodes).T]
-    first_now: dict[bytes, int] = {}
+    whole = np.concatenate(episodes).T + 0.0
+    same, varies = [column.tobytes() for column in whole], np.ptp(whole, axis=1) > 0
+    first_same: dict[bytes, int] = {}
     first_before: dict[bytes, int] = {}
     for column in np.flatnonzero(varies).tolist():
-        first_now.setdefault(now[column], column)
+        first_same.setdefault(same[column], column)
         first_before.setdefault(before[column], column)
     source = np.full(len(now), -1)
     for column in np.flatnonzero(varies).tolist():
-        same, older = first_now[now[column]], first_before.get(now[column], column)
-        source[column] = same if same != column else older if older != column else -1
+        twin, older = first_same[same[column]], first_before.get(now[column], column)
+        source[column] = twin if twin != column else older if older != column else -1
     found = np.zeros(len(now), bool)
     while True:  # those whose source stays, then those whose source is such a copy, and so on: no cycle is left out
         more = (source >= 0) & ~found & (found[source] | (source[source] < 0))
