@@ -110,7 +110,10 @@ def test_geometric_entries_are_left_out_as_a_whole_or_not_at_all():
     entries = demos.observation_layout.entries
     layout = Layout((*entries, Entry("position", size=2, body="post"), Entry("position", size=2, body="rail")))
     more = [
-        (np.hstack([e.observations, np.full((len(e), 2), 7.0), e.observations[:, :1], np.zeros((len(e), 1))]), e.actions)
+        (
+            np.hstack([e.observations, np.full((len(e), 2), 7.0), e.observations[:, :1], np.zeros((len(e), 1))]),
+            e.actions,
+        )
         for e in demos
     ]
     scale = ClosedFormPolicy(Demos(more, layout, demos.action_layout)).model.kernel.scale
@@ -122,7 +125,9 @@ def test_geometric_entries_are_left_out_as_a_whole_or_not_at_all():
 def test_numbers_that_swap_are_not_both_left_out():
     flip = np.array([[0.0, 1.0], [1.0, 0.0]] * 5)
     assert copied([flip]).tolist() == [False, False]
-    jump = np.array([[0.0, 1.0]] + [[1.0, 1.0]] * 5 + [[2.0, 2.0]])  # the second is ahead of the first, only at the start
+    jump = np.array(
+        [[0.0, 1.0]] + [[1.0, 1.0]] * 5 + [[2.0, 2.0]]
+    )  # the second is ahead of the first, only at the start
     assert copied([jump]).tolist() == [False, False]
     counter = np.arange(10.0)[:, None]
     assert copied([np.hstack([counter, counter + 1, counter])]).tolist() == [True, False, True]

@@ -84,7 +84,12 @@ class PolicyConfig:
         "goal_weight": 0.0,
     }
 
-    BEFORE: ClassVar[dict[str, Any]] = {"shrinkage": 0.0, "choose_shrinkage": False, "relevance": False, "distinct": False}
+    BEFORE: ClassVar[dict[str, Any]] = {
+        "shrinkage": 0.0,
+        "choose_shrinkage": False,
+        "relevance": False,
+        "distinct": False,
+    }
     """Values of parameters that are missing in policies saved by older versions."""
 
     def __post_init__(self):

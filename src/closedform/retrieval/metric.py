@@ -9,7 +9,9 @@ from closedform.errors import DataError
 METRICS = ("euclidean", "global_mahalanobis", "local_mahalanobis")
 
 
-def covariance_factor(features: np.ndarray, regularization: float, shrinkage: float = 0.0, n_counted: int | None = None) -> np.ndarray:
+def covariance_factor(
+    features: np.ndarray, regularization: float, shrinkage: float = 0.0, n_counted: int | None = None
+) -> np.ndarray:
     """The Cholesky factor L of the sample covariance plus lambda I (the paper's "Mahalanobis Distance Kernel").
 
     Finite for any neighborhood: of a single point, or of points that repeat, lambda I is what remains.

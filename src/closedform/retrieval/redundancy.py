@@ -1,4 +1,4 @@
-"""Redundancy: which observed numbers say nothing, or nothing that others do not say, and which must not be stretched."""
+"""Redundancy: which observed numbers say nothing that others do not say, and which must not be stretched."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def without_redundant(
 ) -> np.ndarray:
     """The scale of features (D_z,) with 0 for those that are no features at all.
 
-    These are numbers that never change, and exact copies of others, be it of the same step or of the step before. Ranges
-    that are tiny are not stretched to [-1, 1]: those of a number that varies by less than a thousandth of its own
-    size, and those of unit quaternions, which have a scale of their own. Entries with a geometric meaning are left out
-    as a whole or not at all, so that turning a scene changes no distance.
+    These are numbers that never change, and exact copies of others, be it of the same step or of the step before.
+    Ranges that are tiny are not stretched to [-1, 1]: those of a number that varies by less than a thousandth of its
+    own size, and those of unit quaternions, which have a scale of their own. Entries with a geometric meaning are left
+    out as a whole or not at all, so that turning a scene changes no distance.
 
     Args:
         feature_map: of the features.

@@ -35,9 +35,7 @@ def usual_shrinkage(n_features: int, n_episodes: int) -> float:
     return n_features / (n_features + n_episodes / _EPISODES_PER_NEIGHBORHOOD)
 
 
-def choose_shrinkage(
-    spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel
-) -> float | None:
+def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel) -> float | None:
     """The smallest of `CANDIDATES` that predicts well, where the usual shrinkage surely predicts worse; else None.
 
     Windows are predicted from those of other episodes: the mean of a window's actions, which noise in single actions
