@@ -73,7 +73,7 @@ def local_squared_distances(
     width: int,
     regularization: float,
     shrinkage: float,
-    share: float,
+    share: float = 1.0,
 ) -> torch.Tensor:
     """The metric of the rows' own covariance. (N, D_z), (B, D_z), (B, k) -> (B, k).
 

@@ -40,7 +40,8 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
     """
     weights = np.ones(features.shape[1])
     columns = _entry_columns(spec)
-    if not columns or np.count_nonzero(store.counts) < _FEWEST_EPISODES or len(store) < _FEWEST_WINDOWS:
+    fewest = 2 if spec.kernel.distinct else 1  # weights are relative: halving all of them says nothing
+    if len(columns) < fewest or np.count_nonzero(store.counts) < _FEWEST_EPISODES or len(store) < _FEWEST_WINDOWS:
         return weights
     pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(N_QUERIES, len(pool))).astype(int))
