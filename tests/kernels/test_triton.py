@@ -157,6 +157,26 @@ def test_the_fused_metric(width, shrinkage):
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-3)
 
 
+def test_the_fused_metric_where_some_features_do_not_count():
+    rng = np.random.default_rng(9)
+    plain = random_demos(rng, 4, 30, 3, 2)
+    demos = [(np.hstack([e.observations, np.full((len(e), 5), 2.0)]), e.actions) for e in plain]
+    policies = [ClosedFormPolicy(each, n_action_steps=3, n_neighbors=70, shrinkage=0.4) for each in (plain, demos)]
+    windows, found = rng.normal(size=(3, 1, 3)), []
+    for policy, wide in zip(policies, (windows, np.concatenate([windows, np.full((3, 1, 5), 2.0)], 2)), strict=True):
+        planner = policy.batch_planner("cpu")
+        store, queries, kernel = planner.device_store, planner.queries(wide), policy.model.kernel
+        rows = torch_plan.nearest_rows(store, queries, 70).sort().values
+        share = kernel.record.share
+        found.append(torch_plan.squared_distances(store, queries, rows).numpy())
+        found.append(
+            local_squared_distances(store.features, queries, rows, len(kernel.scale), 1e-3, 0.4, share).numpy()
+        )
+    assert policies[1].model.kernel.record.share == pytest.approx(8 / 3)
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=2e-3)
+
+
 @pytest.mark.parametrize("n_neighbors", [60, 2000])
 def test_the_fused_metric_where_all_rows_are_neighbors(n_neighbors):
     rng = np.random.default_rng(7)

@@ -65,3 +65,10 @@ def test_it_can_be_left_out_and_the_paper_has_none(demos, parameters):
 
 def test_few_episodes_tell_nothing(demos):
     assert set(ClosedFormPolicy(distracted(demos)[:5]).model.kernel.relevance) == {1.0}
+
+
+def test_one_entry_alone_keeps_its_weight():
+    rng = np.random.default_rng(0)
+    noise = [(rng.normal(size=(30, 3)), rng.normal(size=(30, 2)).cumsum(0)) for _ in range(20)]
+    assert set(ClosedFormPolicy(noise).model.kernel.relevance) == {1.0}
+    assert max(ClosedFormPolicy(noise, distinct=False).model.kernel.relevance) < 1

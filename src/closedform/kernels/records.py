@@ -38,12 +38,14 @@ class Metric(NamedTuple):
         factor: (D_z, D_z), the Cholesky factor of a metric that is the same everywhere; (0, 0) for the local one.
         regularization, shrinkage: of the local covariance.
         precision: 1 / (2 h^2).
+        share: D_z over the number of features that count, of which the sphere's size is the mean.
     """
 
     factor: Any
     regularization: float
     shrinkage: float
     precision: float
+    share: float = 1.0
 
 
 class Candidates(NamedTuple):

@@ -212,7 +212,7 @@ def metric_distances(columns, query, rows, metric, squared):
         for a in range(width):
             for b in range(a + 1):
                 factor[a, b] *= 1.0 - shrinkage
-            factor[a, a] += shrinkage * sphere + regularization
+            factor[a, a] += shrinkage * (sphere * metric.share) + regularization
         cholesky(factor, regularization)
     for i in range(k):
         squared[i] = 0.0

@@ -76,17 +76,17 @@ def nearest_rows(store: DeviceStore, queries: Tensor, k: int) -> Tensor:
 
 def squared_distances(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tensor:
     """In the metric. (B, D_z), (B, k) -> (B, k)."""
-    factor, regularization, shrinkage, _ = store.metric
+    factor, regularization, shrinkage, _, share = store.metric
     if factor is None and queries.is_cuda and store.width <= WIDEST:
         from closedform.kernels.triton_metric import local_squared_distances
 
-        return local_squared_distances(store.features, queries, rows, store.width, regularization, shrinkage)
+        return local_squared_distances(store.features, queries, rows, store.width, regularization, shrinkage, share)
     features, queries = store.features[rows][..., : store.width], queries[:, : store.width]
     if factor is None:
         deviations = features - features.mean(1, keepdim=True)
         covariance = deviations.mT @ deviations / max(rows.shape[1] - 1, 1)
         eye = torch.eye(queries.shape[1], device=queries.device)
-        sphere = covariance.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
+        sphere = covariance.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] * share
         covariance = (1 - shrinkage) * covariance + (shrinkage * sphere + regularization) * eye
         factor = torch.linalg.cholesky_ex(covariance).L
     whitened = torch.linalg.solve_triangular(factor, (features - queries[:, None]).mT, upper=False)

@@ -25,6 +25,7 @@ def _metric(
     squared,
     regularization,
     shrinkage,
+    share,
     width,
     K: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -46,7 +47,7 @@ def _metric(
         covariance += tl.dot(tl.trans(x), x, input_precision="ieee")
     covariance = (covariance - total[:, None] * total[None, :] / K) / max(K - 1, 1)
     diagonal = d[:, None] == d[None, :]
-    sphere = tl.sum(tl.sum(tl.where(diagonal, covariance, 0.0), 1), 0) / width
+    sphere = tl.sum(tl.sum(tl.where(diagonal, covariance, 0.0), 1), 0) / width * share
     added = tl.where(d < width, shrinkage * sphere + regularization, 1.0)
     covariance = (1 - shrinkage) * covariance + tl.where(diagonal, added[:, None], 0.0)
     inverse = tl.where(diagonal, 1.0, 0.0)  # becomes that of the factor, as its columns are eliminated
@@ -72,6 +73,7 @@ def local_squared_distances(
     width: int,
     regularization: float,
     shrinkage: float,
+    share: float = 1.0,
 ) -> torch.Tensor:
     """The metric of the rows' own covariance. (N, D_z), (B, D_z), (B, k) -> (B, k).
 
@@ -80,6 +82,7 @@ def local_squared_distances(
         rows: the neighbors.
         width: how many columns there are without padding.
         regularization, shrinkage: see `covariance_factor`.
+        share: `width` over the number of columns that count.
     """
     n_plans, k = rows.shape
     squared = torch.empty((n_plans, k), device=queries.device)
@@ -90,6 +93,7 @@ def local_squared_distances(
         squared,
         regularization,
         shrinkage,
+        share,
         width,
         K=k,
         BLOCK=BLOCK,

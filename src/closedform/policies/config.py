@@ -50,9 +50,13 @@ class PolicyConfig:
     """lambda, added to the diagonal of the covariance of features."""
     shrinkage: float | None = None
     """Shrinkage of that covariance toward a multiple of the identity, 0 (the paper) to 1; None is
-    D_z / (D_z + episodes / 4)."""
+    D_z / (D_z + episodes / 4), unless `choose_shrinkage` finds a better one."""
+    choose_shrinkage: bool = True
+    """Whether, where `shrinkage` is None, leave-one-out predictions may choose a smaller one."""
     relevance: bool = True
     """Whether to down-weight observation entries that worsen leave-one-out predictions; needs geometric features."""
+    distinct: bool = True
+    """Whether to leave out observed numbers that are constant or exact copies of others, and not to stretch noise."""
     frames: str = "auto"
     """Frames that chunks are transferred in: world (the paper), auto, or a comma-separated list of names."""
     missing_rotations: str = "identity"
@@ -79,7 +83,9 @@ class PolicyConfig:
         "metric": "local_mahalanobis",
         "n_neighbors": 2000,
         "shrinkage": 0.0,
+        "choose_shrinkage": False,
         "relevance": False,
+        "distinct": False,
         "frames": "world",
         "missing_rotations": "none",
         "loop_memory": 0.0,
@@ -89,7 +95,9 @@ class PolicyConfig:
 
     BEFORE: ClassVar[dict[str, Any]] = {
         "shrinkage": 0.0,
+        "choose_shrinkage": False,
         "relevance": False,
+        "distinct": False,
         "rest": False,
         "missing_rotations": "none",
     }

@@ -142,7 +142,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
                 bandwidth=getattr(config, "bandwidth", KernelConfig.bandwidth),
                 regularization=config.regularization,
                 shrinkage=config.shrinkage,
+                choose_shrinkage=config.choose_shrinkage,
                 relevance=config.relevance,
+                distinct=config.distinct,
+                rotation_weight=config.rotation_weight,
                 terms=(*goal, *terms),
             ),
             TransferSpec(

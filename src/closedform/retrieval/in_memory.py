@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from closedform.retrieval.observation_kernel import ObservationKernel
 from closedform.retrieval.pace import breathe
 from closedform.retrieval.relevance import entry_weights, n_judging
 from closedform.retrieval.rows import rows_of
+from closedform.retrieval.shrinkage import choose_shrinkage
 from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.store import Store
 from closedform.retrieval.transfer import Transfer
@@ -39,7 +40,7 @@ class InMemory:
         rows = rows_of(spec, episodes)
         store = Store.of(spec.windows, episodes, episode_ids, rows)
         breathe()
-        kernel = ObservationKernel.scaled_for(spec.kernel, store.feature_statistics)
+        kernel = ObservationKernel.scaled_for(spec.kernel, store.feature_statistics, store.episodes)
         breathe()
         with np.errstate(over="ignore", invalid="ignore"):
             features = scaled(rows.lifted, kernel.offset, kernel.scale, "window")
@@ -51,7 +52,7 @@ class InMemory:
         rows = rows_of(model.spec, [episode])
         store = model.store.append(episode, episode_id, rows)
         breathe()
-        kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics)
+        kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes)
         if not kernel.has_scale_of(model.kernel):
             return self.build(model.spec, store.episodes, store.episode_ids)
         features = scaled(rows.lifted, model.kernel.offset, model.kernel.scale, "window")
@@ -74,7 +75,7 @@ class InMemory:
 
     def _kept(self, model: Model, keep: np.ndarray, *, weigh: bool) -> Model:
         store = model.store.keep(keep)
-        kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics)
+        kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes)
         if not kernel.has_scale_of(model.kernel):
             return self.build(model.spec, store.episodes, store.episode_ids)
         breathe()
@@ -84,16 +85,21 @@ class InMemory:
 
     @classmethod
     def _weighed(cls, spec: ModelSpec, store: Store, index: ExactIndex, kernel: ObservationKernel) -> Model:
-        """With the relevances that the episodes call for."""
-        if not spec.kernel.relevance:
+        """With the relevances and the shrinkage that the episodes call for."""
+        if not (spec.kernel.relevance or spec.kernel.chooses):
             return cls._fitted(spec, store, index, kernel)
         judges = store.first(n_judging(len(store.episodes)))
         breathe()
-        relevance = entry_weights(spec, judges, index.rows()[: len(judges)] / kernel.relevance)
-        if not np.array_equal(relevance, kernel.relevance):
+        if spec.kernel.relevance:
+            relevance = entry_weights(spec, judges, index.rows()[: len(judges)] / kernel.relevance)
+            if not np.array_equal(relevance, kernel.relevance):
+                breathe()
+                index = ExactIndex(index.rows() * (relevance / kernel.relevance))  # powers of two, which lose nothing
+                kernel = kernel.weighed(relevance)
+        if spec.kernel.chooses:
             breathe()
-            index = ExactIndex(index.rows() * (relevance / kernel.relevance))  # powers of two, which lose nothing
-            kernel = kernel.weighed(relevance)
+            chosen = choose_shrinkage(spec, judges, index.rows()[: len(judges)], kernel)
+            kernel = replace(kernel, chosen=chosen)
         return cls._fitted(spec, store, index, kernel)
 
     @classmethod

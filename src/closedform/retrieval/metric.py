@@ -9,7 +9,9 @@ from closedform.errors import DataError
 METRICS = ("euclidean", "global_mahalanobis", "local_mahalanobis")
 
 
-def covariance_factor(features: np.ndarray, regularization: float, shrinkage: float = 0.0) -> np.ndarray:
+def covariance_factor(
+    features: np.ndarray, regularization: float, shrinkage: float = 0.0, n_counted: int | None = None
+) -> np.ndarray:
     """The Cholesky factor L of the sample covariance plus lambda I (the paper's "Mahalanobis Distance Kernel").
 
     Finite for any neighborhood: of a single point, or of points that repeat, lambda I is what remains.
@@ -19,13 +21,14 @@ def covariance_factor(features: np.ndarray, regularization: float, shrinkage: fl
         regularization: lambda.
         shrinkage: from 0 to 1, the share of the covariance that is replaced by a sphere of the same size (Ledoit and
             Wolf, 2004); 0 is the paper.
+        n_counted: how many features count, which the size of the sphere is the mean of; all by default.
 
     Returns:
         (D, D), lower triangular.
     """
     deviations = features - features.mean(0)
     covariance = deviations.T @ deviations / max(len(features) - 1, 1)
-    sphere = np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    sphere = np.trace(covariance) / (n_counted or len(covariance)) * np.eye(len(covariance))
     covariance = (1 - shrinkage) * covariance + shrinkage * sphere
     if not np.isfinite(covariance).all():  # no distance can be told
         return np.full_like(covariance, np.nan)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from closedform.demos.episode import Episode
 from closedform.kernels.records import Candidates, Metric, Terms
 from closedform.retrieval.feature_map import FeatureMap, scaled
 from closedform.retrieval.goal import Goal
 from closedform.retrieval.metric import covariance_factor, squared_distances
 from closedform.retrieval.penalty import Penalty
+from closedform.retrieval.redundancy import without_redundant
+from closedform.retrieval.shrinkage import usual_shrinkage
 from closedform.retrieval.statistics import Statistics
 from closedform.retrieval.term import Term
 
 if TYPE_CHECKING:
     from closedform.retrieval.store import Store
-
-_EPISODES_PER_NEIGHBORHOOD = 4  # of which one tells something about the shape of any one neighborhood
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class KernelSpec:
         regularization: lambda, added to the covariance of features.
         shrinkage: of this covariance; None to have it follow from the data.
         relevance: whether entries of observations that make predictions worse count less.
+        choose_shrinkage: whether the data choose it where it is None; see `choose_shrinkage`.
+        distinct: whether numbers that are constant or copies of others are no features; see `without_redundant`.
+        rotation_weight: the length of a rotation's unit vectors in features.
         terms: what else counts, before it is fitted.
     """
 
@@ -44,7 +48,15 @@ class KernelSpec:
     regularization: float = 1e-4
     shrinkage: float | None = 0.0
     relevance: bool = False
+    choose_shrinkage: bool = False
+    distinct: bool = False
+    rotation_weight: float = 0.4
     terms: tuple[Term, ...] = ()
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the data choose the shrinkage."""
+        return self.choose_shrinkage and self.shrinkage is None and self.metric != "euclidean"
 
 
 @dataclass(frozen=True)
@@ -53,14 +65,16 @@ class ObservationKernel:
 
     With z the features of the observation and z_i those of window i, its weight is
 
-        exp(-(|L^-1 (z_i - z)|^2 + terms_i) / (2 h^2)),    h = bandwidth / sqrt(D_z),
+        exp(-(|L^-1 (z_i - z)|^2 + terms_i) / (2 h^2)),    h = bandwidth / sqrt(D),
 
-    where L L^T is the covariance of the neighbors' features, drawn toward a sphere (`shrinkage`), plus lambda I.
+    where L L^T is the covariance of the neighbors' features, drawn toward a sphere (`shrinkage`), plus lambda I, and D
+    features count: those whose scale is not 0.
 
     Attributes:
         spec: what was asked for.
         offset, scale: (D_z,), z = (lift(o) - offset) * scale; the scale has `relevance` in it.
         relevance: (D_z,), powers of two; see `entry_weights`.
+        chosen: the shrinkage that predicts surely better than the usual one; None if there is no such.
         shrinkage: how far covariances are drawn toward a sphere.
         factor: (D_z, D_z), the Cholesky factor of a metric that is the same everywhere; (0, 0) for the local one.
         terms: fitted to the demonstrations.
@@ -70,14 +84,17 @@ class ObservationKernel:
     offset: np.ndarray
     scale: np.ndarray
     relevance: np.ndarray
+    chosen: float | None = None
     shrinkage: float = 0.0
     factor: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     terms: tuple[Term, ...] = ()
 
     @classmethod
-    def scaled_for(cls, spec: KernelSpec, statistics: Statistics) -> ObservationKernel:
+    def scaled_for(cls, spec: KernelSpec, statistics: Statistics, episodes: Sequence[Episode]) -> ObservationKernel:
         """With the scale that features of these statistics call for, all of them relevant; to be fitted."""
         offset, scale = spec.feature_map.scaling(statistics)
+        if spec.distinct:
+            scale = without_redundant(spec.feature_map, statistics, episodes, scale, spec.rotation_weight)
         return cls(spec, offset, scale, np.ones(len(scale)))
 
     def weighed(self, relevance: np.ndarray) -> ObservationKernel:
@@ -92,20 +109,18 @@ class ObservationKernel:
     def fitted(self, store: Store, features: Callable[[], np.ndarray]) -> ObservationKernel:
         """With what has to be known of all demonstrations.
 
-        The shape of a neighborhood in D_z directions cannot be told from few episodes: however many windows each of
-        them has, they lie along one path, and only those count that pass here. Unless the user says otherwise, the
-        shrinkage is D_z / (D_z + E / 4).
+        The shrinkage is what the user says, else what was chosen, else the usual one.
 
         Args:
             store: the demonstrations.
             features: returns those (n, D_z) of rows that tell the covariance of all.
         """
-        shrinkage, width = self.spec.shrinkage, len(self.scale)
+        shrinkage = self.chosen if self.spec.shrinkage is None else self.spec.shrinkage
         if shrinkage is None:
-            shrinkage = width / (width + len(store.episodes) / _EPISODES_PER_NEIGHBORHOOD)
+            shrinkage = usual_shrinkage(self.n_counted, len(store.episodes))
         kernel = replace(self, shrinkage=shrinkage, factor=np.empty((0, 0)), terms=())
         if self.spec.metric == "euclidean":
-            kernel = replace(kernel, factor=np.eye(width))
+            kernel = replace(kernel, factor=np.eye(len(self.scale)))
         elif self.spec.metric == "global_mahalanobis":
             with np.errstate(over="ignore", invalid="ignore"):  # which shows as distances that are not finite
                 kernel = replace(kernel, factor=kernel.local_factor(features()))
@@ -116,13 +131,18 @@ class ObservationKernel:
         return scaled(self.spec.feature_map.lift(windows), self.offset, self.scale, "observation")
 
     @cached_property
+    def n_counted(self) -> int:
+        """D, how many features count."""
+        return max(int(np.count_nonzero(self.scale)), 1)
+
+    @cached_property
     def h(self) -> float:
         """The bandwidth in units of the metric."""
-        return self.spec.bandwidth / math.sqrt(len(self.scale))
+        return self.spec.bandwidth / math.sqrt(self.n_counted)
 
     def local_factor(self, features: np.ndarray) -> np.ndarray:
         """L of a neighborhood. (k, D_z) -> (D_z, D_z)."""
-        return covariance_factor(features, self.spec.regularization, self.shrinkage)
+        return covariance_factor(features, self.spec.regularization, self.shrinkage, self.n_counted)
 
     def factor_of(self, features: np.ndarray) -> np.ndarray:
         """L of the metric for a query whose neighbors have these features (k, D_z)."""
@@ -166,7 +186,8 @@ class ObservationKernel:
     @cached_property
     def record(self) -> Metric:
         """The metric as the compiled planners read it."""
-        return Metric(self.factor, self.spec.regularization, self.shrinkage, 1 / (2 * self.h**2))
+        share = len(self.scale) / self.n_counted
+        return Metric(self.factor, self.spec.regularization, self.shrinkage, 1 / (2 * self.h**2), share)
 
     @cached_property
     def hooked(self) -> Terms:

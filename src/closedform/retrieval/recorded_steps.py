@@ -20,6 +20,7 @@ from closedform.retrieval.observation_kernel import ObservationKernel
 from closedform.retrieval.relevance import entry_weights, n_judging
 from closedform.retrieval.rows import rows_of
 from closedform.retrieval.saved_index import SCALING, SavedIndex
+from closedform.retrieval.shrinkage import choose_shrinkage
 from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.store import Store
 from closedform.retrieval.summary import Summary
@@ -72,10 +73,10 @@ class RecordedSteps:
             part = Summary.of(spec, some, lifted)
             summary = part if summary is None else summary.append(part)
         assert summary is not None
-        kernel = ObservationKernel.scaled_for(spec.kernel, summary.feature_statistics)
+        kernel = ObservationKernel.scaled_for(spec.kernel, summary.feature_statistics, views)
         store = _store(spec, windows, views, episode_ids, summary)
         store.check_binary()
-        if spec.kernel.relevance:
+        if spec.kernel.relevance or spec.kernel.chooses:
             progress("judging what matters", 0.0)
             kernel = _weighed(spec, store, windows, kernel)
         features = _features(windows, kernel)
@@ -166,6 +167,7 @@ class RecordedSteps:
             "seal": asdict(seal),
             "summary_crc32": crc32([np.fromfile(folder / "summary.safetensors", np.uint8)]),
             "episodes_crc32": crc32([self.windows.lengths, model.store.episode_ids]),
+            "chosen_shrinkage": kernel.chosen,
         }
 
     @classmethod
@@ -194,7 +196,7 @@ class RecordedSteps:
         summary, scaling = saved.read_summary(arrays, path, spec, len(lengths), len(windows), width)
         store = _store(spec, windows, windows.episode_views(), episode_ids, summary)
         offset, scale, relevance = scaling
-        kernel = ObservationKernel(spec.kernel, offset, scale, relevance)
+        kernel = ObservationKernel(spec.kernel, offset, scale, relevance, saved.chosen_shrinkage)
         features = _features(windows, kernel)
         kernel = kernel.fitted(store, lambda: _sample(features))
         index = saved.read_index(snapshot, features, whole=whole)
@@ -239,12 +241,17 @@ def _store(
 
 
 def _weighed(spec: ModelSpec, store: Store, windows: Windows, kernel: ObservationKernel) -> ObservationKernel:
-    """The kernel with the relevances that the first episodes call for."""
+    """The kernel with the relevances and the shrinkage that the first episodes call for."""
     n = min(n_judging(len(store.episodes)), _N_JUDGES)
     if not store.counts[:n].sum():
         return kernel
     judges = Store.of(spec.windows, store.episodes[:n], store.episode_ids[:n], rows_of(spec, store.episodes[:n]))
-    return kernel.weighed(entry_weights(spec, judges, _features(windows, kernel)[: len(judges)]))
+    if spec.kernel.relevance:
+        kernel = kernel.weighed(entry_weights(spec, judges, _features(windows, kernel)[: len(judges)]))
+    if spec.kernel.chooses:
+        features = _features(windows, kernel)[: len(judges)]
+        kernel = replace(kernel, chosen=choose_shrinkage(spec, judges, features, kernel))
+    return kernel
 
 
 def _features(windows: Windows, kernel: ObservationKernel) -> Computed:

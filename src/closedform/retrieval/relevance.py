@@ -40,7 +40,8 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
     """
     weights = np.ones(features.shape[1])
     columns = _entry_columns(spec)
-    if not columns or np.count_nonzero(store.counts) < _FEWEST_EPISODES or len(store) < _FEWEST_WINDOWS:
+    fewest = 2 if spec.kernel.distinct else 1  # weights are relative: halving all of them says nothing
+    if len(columns) < fewest or np.count_nonzero(store.counts) < _FEWEST_EPISODES or len(store) < _FEWEST_WINDOWS:
         return weights
     pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(N_QUERIES, len(pool))).astype(int))
@@ -56,7 +57,8 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
         breathe()
         difference = np.square(features[near] - features[some][:, None])
         parts = np.stack([difference[..., c].sum(-1) for c in paced(columns)], axis=-1)
-        found.append((parts, *_targets(store, transfer, pool[near], pool[some])))
+        targets = transferred_chunks(store, transfer, pool[near], pool[some], N_STEPS)
+        found.append((parts, *(target.reshape(*target.shape[:-2], -1) for target in targets)))
     parts, chunks, own = (np.concatenate(pieces) for pieces in paced(zip(*found, strict=True)))
     halved = np.zeros(len(columns), int)
     for _ in paced(range(_HALVINGS)):
@@ -128,14 +130,16 @@ def _neighbors(
     return np.take_along_axis(near, np.argsort(np.take_along_axis(squared, near, 1), axis=1, kind="stable"), 1)
 
 
-def _targets(store: Store, transfer: Transfer, near: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Chunks of neighbors (q, k, n) and of the queries themselves (q, n), transferred about as in a plan.
+def transferred_chunks(
+    store: Store, transfer: Transfer, near: np.ndarray, queries: np.ndarray, n_steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Chunks of neighbors (q, k, steps, D) and of the queries themselves (q, steps, D), transferred about as in a plan.
 
     Each hand has the frame in which the chunks of its nearest neighbors vary least, and grasps what the query's window
     grasps. Unlike in a plan all voters count the same, and the whole pose of a body is not preferred.
     """
     scaling = transfer.scaling
-    steps = np.unique(np.linspace(0, transfer.spec.n_action_steps - 1, N_STEPS).astype(int))
+    steps = np.unique(np.linspace(0, transfer.spec.n_action_steps - 1, n_steps).astype(int))
     rows = np.concatenate([queries[:, None], near], axis=1)
     unit = np.sqrt(scaling.weight)
     fixed = unit == 0
@@ -169,5 +173,4 @@ def _targets(store: Store, transfer: Transfer, near: np.ndarray, queries: np.nda
                 part = result[these]
                 part[..., hand.columns] = transferred(rows[these], choice)[..., hand.columns]
                 result[these] = part
-    flat = result.reshape(*rows.shape, -1)
-    return flat[:, 1:], flat[:, 0]
+    return result[:, 1:], result[:, 0]

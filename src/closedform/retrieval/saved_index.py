@@ -31,6 +31,7 @@ class SavedIndex:
         recall: what was measured of it.
         seal, summary_crc32, episodes_crc32: checksums of the index, of the summary's file, and of lengths and ids of
             episodes; None where they were saved before there were such.
+        chosen_shrinkage: see `ObservationKernel`.
     """
 
     FILES: ClassVar[tuple[str, ...]] = ("policy.safetensors", "summary.safetensors", "index.faiss")
@@ -42,6 +43,7 @@ class SavedIndex:
     seal: IndexSeal | None
     summary_crc32: str | None
     episodes_crc32: str | None
+    chosen_shrinkage: float | None = None
 
     @classmethod
     def parse(cls, snapshot: Snapshot, facts: dict[str, Any]) -> SavedIndex:
@@ -59,7 +61,11 @@ class SavedIndex:
             sums = [facts.get(name) for name in ("identity", "summary_crc32", "episodes_crc32")]
             if not isinstance(sums[0], str) or not all(isinstance(value, str | None) for value in sums):
                 raise ValueError("checksums that are not text")
-            return cls(sums[0], n_indexed, recall, None if seal is None else IndexSeal(**seal), sums[1], sums[2])
+            chosen = facts.get("chosen_shrinkage")
+            if chosen is not None and (type(chosen) not in (int, float) or not 0 <= chosen <= 1):
+                raise ValueError(f"chosen_shrinkage {str(chosen)[:50]}")
+            seal = None if seal is None else IndexSeal(**seal)
+            return cls(sums[0], n_indexed, recall, seal, sums[1], sums[2], chosen)
         except (KeyError, TypeError, ValueError) as error:
             path = snapshot.folder / "config.json"
             raise LoadError(f"{path}: expected the measured recall of the index, found {error!r}") from error

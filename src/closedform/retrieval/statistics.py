@@ -80,6 +80,9 @@ class Statistics:
 
 def half_ranges(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Half the width of each range; 1 where there is none to speak of, so that dividing by it is harmless."""
-    half = (high - low) / 2
-    constant = half <= 1e-9 * np.maximum(np.abs(low), np.abs(high))
-    return np.where(constant, 1.0, half)
+    return np.where(is_constant(low, high), 1.0, (high - low) / 2)
+
+
+def is_constant(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Where a range is none to speak of."""
+    return (high - low) / 2 <= 1e-9 * np.maximum(np.abs(low), np.abs(high))

@@ -1,0 +1,109 @@
+"""Redundancy: which observed numbers say nothing that others do not say, and which must not be stretched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from closedform.demos.episode import Episode
+from closedform.retrieval.feature_map import FeatureMap, GeometricFeatures, IdentityFeatures, ScaledFeatures
+from closedform.retrieval.statistics import Statistics, half_ranges, is_constant
+
+_N_LOOKED_AT = 8  # episodes in which copies are searched: numbers that vary do not agree in all of them by chance
+_LEAST_RANGE = 1e-3  # of a number's own size: what varies less is taken for noise
+_UNIT = 1e-5  # how far the length of a unit quaternion may be from 1
+
+
+def without_redundant(
+    feature_map: FeatureMap, lifted: Statistics, episodes: Sequence[Episode], scale: np.ndarray, rotation_weight: float
+) -> np.ndarray:
+    """The scale of features (D_z,) with 0 for those that are no features at all.
+
+    These are numbers that never change, and exact copies of others, be it of the same step or of the step before.
+    Ranges that are tiny are not stretched to [-1, 1]: those of a number that varies by less than a thousandth of its
+    own size, and those of unit quaternions, which have a scale of their own. Entries with a geometric meaning are left
+    out as a whole or not at all, so that turning a scene changes no distance.
+
+    Args:
+        feature_map: of the features.
+        lifted: their statistics, before they are scaled.
+        episodes: the demonstrations, of which the first few are looked at.
+        scale: (D_z,), what the feature map calls for.
+        rotation_weight: the length of a rotation's unit vectors in features.
+    """
+    low, high = lifted.range()
+    if not isinstance(feature_map, GeometricFeatures | IdentityFeatures):
+        return np.where(is_constant(low, high), 0.0, scale)
+    looked_at = [e.observations for e in episodes if len(e) > 1][:_N_LOOKED_AT]
+    observed = np.concatenate(looked_at) if looked_at else np.empty((0, episodes[0].observations.shape[1]))
+    entries = _entries(feature_map, observed.shape[1])
+    width = entries[-1][1].stop
+    scale, low, high = scale.reshape(-1, width).copy(), low.reshape(-1, width).min(0), high.reshape(-1, width).max(0)
+    copies = copied(looked_at) if looked_at else np.zeros(observed.shape[1], bool)
+    constant = is_constant(low, high)
+    stretched = isinstance(feature_map, GeometricFeatures | ScaledFeatures)
+    for raw, columns, whole in entries:
+        if whole:
+            if copies[raw].all() or constant[columns].all():
+                scale[:, columns] = 0.0
+            continue
+        if stretched:
+            # Not rounded, as the feature map has it, so that units change nothing.
+            scale[:, columns] = 1 / half_ranges(low[columns], high[columns])
+            size = np.maximum(np.abs(low[columns]), np.abs(high[columns]))
+            scale[:, columns] = np.minimum(scale[:, columns], 2 / (_LEAST_RANGE * np.maximum(size, 1e-300)))
+            for first in _unit_quaternions(observed[:, raw]):
+                # A rotation by a small angle turns its unit vectors by that angle, and its quaternion by half of it.
+                four = slice(columns.start + first, columns.start + first + 4)
+                scale[:, four] = np.minimum(scale[:, four], 2 * rotation_weight)
+        scale[:, columns][:, copies[raw] | constant[columns]] = 0.0
+    return scale.ravel()
+
+
+def copied(episodes: Sequence[np.ndarray]) -> np.ndarray:
+    """Which numbers are exact copies of another one, of the same step or the step before. (T, D) each -> (D,), bool.
+
+    What others are copies of stays, however long the chain of copies is.
+    """
+    now = [column.tobytes() for column in np.concatenate([e[1:] for e in episodes]).T + 0.0]
+    before = [column.tobytes() for column in np.concatenate([e[:-1] for e in episodes]).T + 0.0]
+    whole = np.concatenate(episodes).T + 0.0
+    same, varies = [column.tobytes() for column in whole], np.ptp(whole, axis=1) > 0
+    first_same: dict[bytes, int] = {}
+    first_before: dict[bytes, int] = {}
+    for column in np.flatnonzero(varies).tolist():
+        first_same.setdefault(same[column], column)
+        first_before.setdefault(before[column], column)
+    source = np.full(len(now), -1)
+    for column in np.flatnonzero(varies).tolist():
+        twin, older = first_same[same[column]], first_before.get(now[column], column)
+        source[column] = twin if twin != column else older if older != column else -1
+    found = np.zeros(len(now), bool)
+    while True:  # those whose source stays, then those whose source is such a copy, and so on: no cycle is left out
+        more = (source >= 0) & ~found & (found[source] | (source[source] < 0))
+        if not more.any():
+            return found
+        found |= more
+
+
+def _entries(feature_map: FeatureMap, width: int) -> list[tuple[slice, slice, bool]]:
+    """Of each entry: its observed numbers, its features, and whether they belong together."""
+    if not isinstance(feature_map, GeometricFeatures):
+        return [(slice(0, width), slice(0, width), False)]
+    pairs = zip(feature_map.encoding.layout.slices(), feature_map.encoding.slices(), strict=True)
+    return [(raw, columns, entry.kind not in ("other", "binary")) for (entry, raw), (_, columns) in pairs]
+
+
+def _unit_quaternions(observed: np.ndarray) -> list[int]:
+    """The first of every four numbers in a row whose squares always add up to 1. (T, n) -> at most n // 4."""
+    found: list[int] = []
+    if not len(observed):
+        return found
+    squares = observed * observed
+    for first in range(observed.shape[1] - 3):
+        four = squares[:, first : first + 4]
+        unit = np.abs(four.sum(1) - 1).max() < _UNIT and np.count_nonzero(np.ptp(four, axis=0)) > 1
+        if unit and (not found or first >= found[-1] + 4):
+            found.append(first)
+    return found

@@ -1,0 +1,129 @@
+"""Shrinkage: how far the local covariance is drawn toward a sphere, chosen by the error of predictions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from closedform.retrieval.pace import breathe, gathered, paced
+from closedform.retrieval.relevance import transferred_chunks
+from closedform.retrieval.transfer import Transfer
+
+if TYPE_CHECKING:
+    from closedform.retrieval.observation_kernel import ObservationKernel
+    from closedform.retrieval.spec import ModelSpec
+    from closedform.retrieval.store import Store
+
+CANDIDATES = (0.0, 0.1, 0.3)  # besides what follows from the number of episodes
+_N_QUERIES, _N_POOL, _N_NEAREST = 150, 1_000, 16
+_QUERIES_AT_ONCE = 20  # so that other threads can run in between
+_RANK = 3  # the neighbor whose distance is the bandwidth, so that metrics are compared and not averages of other sizes
+_MOST_STEPS = 16  # of a chunk whose mean is predicted
+_WIDEST = 256  # features beyond which judging takes too long
+_SURE = 1.0  # standard errors
+_FEWEST_EPISODES = 8
+_EPISODES_PER_NEIGHBORHOOD = 4  # of which one tells something about the shape of any one neighborhood
+
+
+def usual_shrinkage(n_features: int, n_episodes: int) -> float:
+    """D / (D + E / 4).
+
+    The shape of a neighborhood in D directions cannot be told from few episodes: however many windows each of them
+    has, they lie along one path, and only those count that pass here.
+    """
+    return n_features / (n_features + n_episodes / _EPISODES_PER_NEIGHBORHOOD)
+
+
+def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel) -> float | None:
+    """The smallest of `CANDIDATES` that predicts well, where the usual shrinkage surely predicts worse; else None.
+
+    Windows are predicted from those of other episodes: the mean of a window's actions, which noise in single actions
+    hardly changes. Whether numbers that vary little count as much as those that vary a lot is a property of a task
+    that few episodes tell well.
+
+    Args:
+        spec: of the model.
+        store: of the episodes that are asked.
+        features: (n, D_z), of its windows.
+        kernel: whose metric it is for.
+    """
+    counted = np.flatnonzero(kernel.scale)
+    if np.count_nonzero(store.counts) < _FEWEST_EPISODES or not 0 < len(counted) <= _WIDEST:
+        return None
+    pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
+    queries = np.unique(np.linspace(0, len(pool) - 1, min(_N_QUERIES, len(pool))).astype(int))
+    features, episodes = gathered(features, pool)[:, counted], store.row_episodes[pool]
+    fewest = len(pool) - int(np.bincount(episodes).max())
+    k = min(round(spec.search.n_neighbors * len(pool) / len(store)) or 1, fewest)
+    if k <= _N_NEAREST:
+        return None
+    usual = usual_shrinkage(len(counted), len(store.episodes))
+    values = (usual, *CANDIDATES)
+    transfer, found = Transfer.of(spec.transfer, store), []
+    for some in paced(np.split(queries, np.arange(_QUERIES_AT_ONCE, len(queries), _QUERIES_AT_ONCE))):
+        near, along, variances = _principal(features, episodes, some, k)
+        errors = []
+        for shrinkage in values:
+            breathe()
+            shrunk = (1 - shrinkage) * variances + shrinkage * variances.mean(1, keepdims=True)
+            squared = (along @ (1 / (shrunk + kernel.spec.regularization))[..., None])[..., 0]
+            errors.append(_errors(store, transfer, pool, some, near, squared))
+        found.append(errors)
+    errors = np.concatenate(found, axis=1)
+    return _surely_best(errors, episodes[queries])
+
+
+def _surely_best(errors: np.ndarray, episodes: np.ndarray) -> float | None:
+    """Of the candidates that predict about as well as the best one, the smallest; None if that is the usual one.
+
+    Args:
+        errors: (1 + candidates, q), squared, those of the usual shrinkage first.
+        episodes: (q,), of the queries: windows of one are not independent.
+    """
+    size = np.median(errors[0]) + 1e-300
+    best = int(np.argmin(np.mean(errors / (errors + size), axis=1)))
+    losses = (errors - errors[best]) / (errors + errors[best] + size)
+    sums = np.array([losses[:, episodes == e].sum(1) for e in np.unique(episodes)])
+    worse = sums.sum(0) > _SURE * np.sqrt(len(sums)) * sums.std(0)
+    return None if not worse[0] else next(c for c, out in zip(CANDIDATES, worse[1:], strict=True) if not out)
+
+
+def _principal(
+    features: np.ndarray, episodes: np.ndarray, queries: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Along the principal axes of each query's neighborhood, which shrinkage does not change.
+
+    Returns:
+        The k nearest windows of other episodes (q, k), their squared differences from the query along each axis
+        (q, k, D), and the variances along these (q, D).
+    """
+    origin = features[queries]
+    squared = np.einsum("nd,nd->n", features, features) - 2 * origin @ features.T
+    squared[episodes[queries][:, None] == episodes] = np.inf
+    breathe()
+    near = np.argpartition(squared, k - 1, axis=1)[:, :k]
+    breathe()
+    differences = features[near] - origin[:, None]
+    centered = differences - differences.mean(1, keepdims=True)
+    breathe()
+    values, axes = np.linalg.eigh(np.swapaxes(centered, 1, 2) @ centered / max(k - 1, 1))
+    breathe()
+    along = differences @ axes
+    return near, np.square(along, out=along), np.maximum(values, 0.0)
+
+
+def _errors(
+    store: Store, transfer: Transfer, pool: np.ndarray, queries: np.ndarray, near: np.ndarray, squared: np.ndarray
+) -> np.ndarray:
+    """The squared error of the prediction for each query, (q,), from neighbors (q, k) at squared distances (q, k)."""
+    first = np.argpartition(squared, _N_NEAREST - 1, axis=1)[:, :_N_NEAREST]
+    order = np.argsort(np.take_along_axis(squared, first, 1), axis=1, kind="stable")
+    first = np.take_along_axis(first, order, 1)
+    squared, rows = np.take_along_axis(squared, first, 1), np.take_along_axis(near, first, 1)
+    share = np.exp(-0.5 * (squared - squared[:, :1]) / np.maximum(squared[:, _RANK, None], 1e-300))
+    share /= share.sum(1, keepdims=True)
+    breathe()
+    chunks, own = transferred_chunks(store, transfer, pool[rows], pool[queries], _MOST_STEPS)
+    error = np.einsum("qk,qkd->qd", share, chunks.mean(-2)) - own.mean(-2)
+    return np.sum(error * error, axis=1)
