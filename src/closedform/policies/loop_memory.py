@@ -32,12 +32,16 @@ class LoopMemory:
     Args:
         distance: m.
         n_execute: actions executed of each plan.
+
+    Attributes:
+        lead: how far the controller's target is ahead of the hands, see `Targets`; None where that does not matter.
     """
 
     def __init__(self, distance: float, n_execute: int):
         self._squared = distance**2
         self._spread = n_execute // 2
         self._store: Store | None = None
+        self.lead: np.ndarray | None = None
         self._rows, self._used = np.empty(0, np.int64), np.empty(0)
 
     def penalty(self, store: Store) -> Penalty:
