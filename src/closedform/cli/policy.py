@@ -12,7 +12,7 @@ import numpy as np
 from tyro.conf import Positional, UseAppendAction
 
 from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy
-from closedform.cli.data import Output, Reading, progress_bar
+from closedform.cli.data import ChoosingLayouts, Output, Reading, progress_bar
 from closedform.errors import ConfigError
 from closedform.figures import pyplot
 from closedform.files import check_writable, write_file
@@ -44,7 +44,7 @@ class Choosing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(Reading, Choosing):
+class Fit(Reading, Choosing, ChoosingLayouts):
     """Build a policy from demonstrations and save it; nothing is trained."""
 
     demos: Positional[str]
@@ -54,7 +54,7 @@ class Fit(Reading, Choosing):
 
     def run(self) -> None:
         """Builds and saves the policy."""
-        demos = self.read(self.demos)
+        demos = self.settle(self.read(self.demos))
         start = time.perf_counter()
         with progress_bar() as say:
             policy = make_policy(self.policy, demos, self.settings, progress=say)
@@ -64,7 +64,7 @@ class Fit(Reading, Choosing):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Index(Reading, Choosing):
+class Index(Reading, Choosing, ChoosingLayouts):
     """Index any number of demonstrations with faiss and save a memory-mapped policy."""
 
     demos: Positional[str]
@@ -83,7 +83,7 @@ class Index(Reading, Choosing):
             raise ConfigError(
                 f"--set: expected no {given[0]}, which this command sets itself (see --recall), found one"
             )
-        demos = self.read(self.demos)
+        demos = self.settle(self.read(self.demos))
         with progress_bar() as say:
             settings = (*self.settings, "index=faiss", f"recall={self.recall}")
             policy = make_policy(self.policy, demos, settings, progress=say)
@@ -104,7 +104,7 @@ class Index(Reading, Choosing):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tune(Reading):
+class Tune(Reading, ChoosingLayouts):
     """Choose parameters from the demonstrations alone, by leave-one-out prediction."""
 
     demos: Positional[str]
@@ -119,7 +119,7 @@ class Tune(Reading):
         from closedform.analysis.tune import GRID, tune
 
         check_writable(self.output)
-        demos = self.read(self.demos)
+        demos = self.settle(self.read(self.demos))
         with progress_bar() as say:
             tuning = tune(demos, ClosedFormConfig.preset(self.preset), progress=say)
         best, start = tuning.best, tuning.start
@@ -134,7 +134,7 @@ class Tune(Reading):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explain(Choosing):
+class Explain(Choosing, ChoosingLayouts):
     """Explain a policy's plan for one observation or at one step of a rollout."""
 
     demos: str | None = None
@@ -173,7 +173,7 @@ class Explain(Choosing):
         if self.demos is None:
             demos = None
         else:
-            demos = demos_for(environment, self.demos) if environment else load_demos(self.demos)
+            demos = self.settle(demos_for(environment, self.demos) if environment else load_demos(self.demos))
         policy = self.make(demos)
         if environment:
             check_fit(environment, policy, f"the policy {self.policy!r}")

@@ -175,7 +175,7 @@ class Targets:
         """The inverse of `to_json`; what does not fit the layouts is refused."""
         if not isinstance(parts, Sequence) or isinstance(parts, str) or not parts:
             raise ConfigError(f"targets: expected a list of displacements, found {type(parts).__name__}")
-        pairs = [(columns, of) for columns, of in cls.candidates(observation_layout, action_layout)]
+        pairs = cls.candidates(observation_layout, action_layout)
         found = [_displacement(part) for part in parts]
         given = [(part.action_columns, part.observation_columns) for part in found]
         if any(pair not in pairs for pair in given) or len({part.action for part in found}) < len(found):
@@ -201,4 +201,5 @@ def _displacement(part: Any) -> Displacement:
     if not sound:
         raise ConfigError("targets: expected columns, a positive scale, a lag of 0 or more and ranges, found others")
     low, high = (tuple(float(n) for n in part[name]) for name in ("low", "high"))
-    return Displacement(*counts, float(part["scale"]), float(part["lag"]), low, high)
+    action, observation, size = counts
+    return Displacement(action, observation, size, float(part["scale"]), float(part["lag"]), low, high)
