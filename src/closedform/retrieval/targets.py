@@ -188,10 +188,12 @@ def _displacement(part: Any) -> Displacement:
     names = ("action", "observation", "size", "scale", "lag", "low", "high")
     if not isinstance(part, Mapping) or set(part) != set(names):
         raise ConfigError(f"targets: expected displacements with {', '.join(names)}, found another entry")
-    counts = [part[name] for name in names[:3]]
-    numbers = [part["scale"], part["lag"], *part["low"], *part["high"]]
+    counts, ranges = [part[name] for name in names[:3]], [part["low"], part["high"]]
+    listed = all(isinstance(values, list | tuple) for values in ranges)
+    numbers = [part["scale"], part["lag"], *(value for values in ranges if listed for value in values)]
     sound = (
-        all(isinstance(count, int) and not isinstance(count, bool) for count in counts)
+        listed
+        and all(isinstance(count, int) and not isinstance(count, bool) for count in counts)
         and all(isinstance(n, int | float) and math.isfinite(n) for n in numbers)
         and len(part["low"]) == len(part["high"]) == part["size"]
         and 1 / _LARGEST <= part["scale"] <= _LARGEST
