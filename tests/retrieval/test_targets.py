@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from closedform import ClosedFormPolicy, Demos, Layout, load_policy
+from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.demos.chosen_layouts import choose_layouts
 from closedform.demos.episode import Episode
 from closedform.errors import ConfigError
@@ -101,6 +101,7 @@ def test_an_agent_knows_where_the_target_is_that_it_commanded(demos, n_execute):
             action = agent.act(observation)
         executed.append(action)
         observation = environment.step(action).observation
+    assert policy.targets is not None
     expected = policy.targets.start()
     for action in executed:
         expected = policy.targets.after(expected, action)
@@ -173,7 +174,7 @@ def test_episodes_come_and_go(demos):
 
 def test_saved_policies_plan_the_same(policy, demos, tmp_path):
     policy.save(tmp_path / "policy")
-    again = load_policy(tmp_path / "policy")
+    again = ClosedFormPolicy.load(tmp_path / "policy")
     assert again.targets == policy.targets and again.fingerprint() == policy.fingerprint()
     observation = demos[5].observations[4]
     assert np.array_equal(again.plan(observation, seed=0).actions, policy.plan(observation, seed=0).actions)
