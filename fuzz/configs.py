@@ -53,6 +53,7 @@ VALID: dict[str, Callable[[np.random.Generator], Any]] = {
     "missing_rotations": _one_of("identity", "none"),
     "loop_memory": _one_of(0.0, 1.0, 1e6),
     "rest": _one_of(True, False),
+    "targets": _one_of("auto", "auto", "off"),
     "goal_weight": _one_of(0.0, 0.3, 10.0, 1e6),
     "index": _one_of("auto", "exact", "faiss"),
     "recall": _one_of(1e-3, 0.5, 1.0),

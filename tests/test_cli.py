@@ -4,14 +4,18 @@ import json
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from closedform import ClosedFormPolicy, Layout, __version__, load_demos, save_demos
+from closedform import ClosedFormPolicy, Layout, __version__, load_demos, load_policy, save_demos
 from closedform.cli import main
 from closedform.cli.policy import Info
+from closedform.evaluation.evaluation_result import EvaluationResult
+from closedform.evaluation.study import Study
 from tests.conftest import planar_demos
+from tests.evaluation.toy import displaced_demos
 
 
 @pytest.fixture
@@ -86,6 +90,69 @@ def test_convert_and_inspect(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit) as stop:
         main(["convert", "demos", "other", "--episodes", "one"])
     assert stop.value.code == 2 and "such as 0:10,15, found 'one'" in capsys.readouterr().err
+
+
+def test_layouts_are_found_declared_or_read_from_a_file(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_demos(displaced_demos(), "demos")
+    found = ["observation layout found: hand position 2, body1 position 2", "action layout found: hand vector 2"]
+    layouts = {}
+    text = "hand position 2, goal position 2"
+    own = {"observation": text, "action": Layout.of(("hand", "vector", 2)).to_json()}
+    Path("own.json").write_text(json.dumps(own))
+    for choice in (None, "infer", "none", "env", "own.json"):
+        main(["fit", "demos", "-o", f"made-{choice}", *(["--layout", choice] if choice else [])])
+        lines = capsys.readouterr().err.splitlines()
+        assert (lines[:2] == found) == (choice in (None, "infer")) and bool(lines) == (lines[:2] == found)
+        policy = load_policy(f"made-{choice}")
+        layouts[choice] = policy.observation_layout, policy.action_layout
+    assert layouts[None] == layouts["infer"] == tuple(Layout.parse(line.partition(": ")[2]) for line in found)
+    assert layouts["none"] == layouts["env"] == (Layout.plain(4), Layout.plain(2))
+    assert layouts["own.json"] == (Layout.parse(text), Layout.of(("hand", "vector", 2)))
+    for command in (["inspect", "demos", "--json"], ["tune", "demos", "--episodes", "0:3", "--preset", "paper"]):
+        main(command)
+        assert capsys.readouterr().err.startswith("observation layout found: hand position 2")
+        main([*command, "--layout", "none"])
+        assert capsys.readouterr().err == ""
+
+
+def test_layouts_that_were_found_are_part_of_the_results(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_demos(displaced_demos(), "demos")
+    options = ["--env", "tests.evaluation.toy:Displaced", "--episodes", "2", "--workers", "1", "--json", "r.json"]
+    main(["eval", "--demos", "demos", *options])
+    assert capsys.readouterr().err.startswith("observation layout found: hand position 2")
+    result = EvaluationResult.load(tmp_path / "r.json")
+    study = Study.of(result, "tests.evaluation.toy:Displaced")
+    assert study.policy.action_layout == Layout.of(("hand", "vector", 2)) and study.subject == result.subject
+    Path("r.json").unlink()
+    main(["eval", "--demos", "demos", "--layout", "none", *options])
+    assert capsys.readouterr().err == "" and "layouts" not in EvaluationResult.load(tmp_path / "r.json").subject.demos
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "layout: expected infer, none, env or a JSON file of layouts, found 'own.json'"),
+        ("{", "expected a JSON file of layouts"),
+        ("[1]", "own.json: expected an object with observation and action, found another"),
+        ('{"observation": "hand place 4", "action": "- other 2"}', "unknown kind 'place'"),
+        ('{"observation": "- other 4", "action": 7}', "expected a list of layout entries, found int"),
+        ('{"observation": "- other 3", "action": "- other 2"}', "expected observations of 3 numbers, found 4"),
+    ],
+)
+def test_a_file_that_holds_no_layouts_is_refused(tmp_path, capsys, monkeypatch, content, message):
+    monkeypatch.chdir(tmp_path)
+    save_demos(displaced_demos(2), "demos")
+    if content is not None:
+        Path("own.json").write_text(content)
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "demos", "-o", "policy", "--layout", "own.json"])
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and message in error and error.count("\n") == 1
+    with pytest.raises(SystemExit):
+        main(["fit", "demos", "-o", "policy", "--layout", "none", "--action-layout", "- other 2"])
+    assert "expected --layout or --action-layout, found both" in capsys.readouterr().err
 
 
 def test_data_lists_what_there_is(capsys):

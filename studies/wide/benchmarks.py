@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from closedform.demos.demos import Demos
+from closedform.demos.layout import Layout
 from closedform.demos.robomimic_tasks import TASKS as ROBOMIMIC_TASKS
 from closedform.evaluation.environment import make_environment
 from closedform.evaluation.evaluate import Describe
@@ -86,7 +87,7 @@ class Benchmark:
             return MLPPolicy(demos)
         if policy == "gpi":
             return GPIPolicy(demos, self.displacements(task))
-        return make_policy(policy, demos)
+        return make_policy(policy, _with_layouts(demos) if policy == "default" else demos)
 
     def parameters(self, policy: str, task: str) -> dict[str, Any]:
         """The parameters of such a policy, which need no demonstrations."""
@@ -96,6 +97,13 @@ class Benchmark:
             return asdict(GPIConfig(displacements=self.displacements(task)))
         policy_class, preset = CHOICES[policy]
         return asdict(policy_class.config_class.preset(preset))
+
+
+def _with_layouts(demos: Demos) -> Demos:
+    """Demonstrations with the layouts found in them, where none are declared."""
+    declared = demos.observation_layout, demos.action_layout
+    plain = all(layout == Layout.plain(layout.width) for layout in declared)
+    return Layout.infer(demos).relabel(demos) if plain else demos
 
 
 def _metaworld(task: str, folder: Path) -> Demos:

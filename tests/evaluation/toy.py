@@ -37,6 +37,26 @@ class Reach:
         return picture
 
 
+class Displaced(Reach):
+    """The same with displacements as actions: they add up to a target, which the hand follows late."""
+
+    observation_layout = Layout.plain(4)
+    action_layout = Layout.plain(2)
+    max_steps = 120
+    gain, lag = 0.05, 3.0
+
+    def reset(self, seed):
+        observation = super().reset(seed)
+        self.commanded = self.hand.copy()
+        return observation
+
+    def step(self, action):
+        self.commanded = self.commanded + self.gain * np.clip(action, -1, 1)
+        self.hand = self.hand + (self.commanded - self.hand) / (1 + self.lag)
+        left = float(np.linalg.norm(self.target - self.hand))
+        return StepResult(np.concatenate([self.hand, self.target]), max(0.0, 1 - left), left < 0.02, left < 0.02)
+
+
 class CrashesAtSeed7(Reach):
     """Kills its process at seed 7, unless a file says that it was mended."""
 
@@ -135,3 +155,20 @@ def reach_demos(n_episodes: int = 20, seed: int = 0) -> Demos:
             observation = environment.step(actions[-1]).observation
         episodes.append((np.array(observations), np.array(actions)))
     return Demos(episodes, Reach.observation_layout, Reach.action_layout, rate=10.0)
+
+
+def displaced_demos(n_episodes: int = 20, seed: int = 0) -> Demos:
+    """A hand that goes to its target by noisy displacements, and waits there; nothing is declared."""
+    environment, episodes = Displaced(), []
+    for episode in range(n_episodes):
+        observation = environment.reset(1000 * seed + episode)
+        rng = np.random.default_rng(episode)
+        observations, actions = [], []
+        for _ in range(70):
+            observations.append(observation)
+            wanted = (observation[2:] - environment.commanded) / environment.gain
+            wanted = np.clip(wanted, -0.8, 0.8) + rng.normal(0, 0.3, 2)
+            actions.append(np.clip(wanted, -1, 1))
+            observation = environment.step(actions[-1]).observation
+        episodes.append((np.array(observations), np.array(actions)))
+    return Demos(episodes, rate=10.0)

@@ -65,14 +65,14 @@ def leave_one_out(
     _, scale = model.transfer.normalization(model.transfer.world)
     horizon = min(horizon or policy.config.n_action_steps, policy.config.n_action_steps)
     for index in range(len(store.episodes)) if episodes is None else episodes:
-        episode = store.episodes[index]
+        episode = model.spec.planned(store.episodes[index])
         if not len(episode):
             continue
         steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))
         rest = model.leave_out(int(index))
         windows = windows_at(policy, index, steps)
         made = policy.generate(rest, windows, n_samples, np.random.default_rng(seed), Penalty.none(), explain=True)
-        chunks = policy.to_robot(rest, windows, made)[:, :, :horizon]
+        chunks = policy.to_planned(rest, windows, made)[:, :, :horizon]
         differences = np.full((*chunks.shape[:3], encoding.width), np.nan)
         for i, step in enumerate(steps):
             done = encoding.encode(episode.actions[step : step + horizon])

@@ -22,6 +22,7 @@ from closedform.errors import ClosedFormError, ConfigError
 
 if TYPE_CHECKING:
     from closedform.demos.catalog import Dataset
+    from closedform.demos.inference.inferred import InferredLayouts
 
 Output = Annotated[Path, arg(aliases=["-o"])]
 
@@ -65,6 +66,39 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChoosingLayouts:
+    """What the numbers of observations and actions are."""
+
+    layout: str | None = None
+    """What the numbers are: infer (found in the data), none (unknown), env (as the environment, data set or file
+    declares), or a JSON file with "observation" and "action" layouts. By default what is declared, else inferred."""
+
+    def settle(self, demos: Demos) -> Demos:
+        """Demonstrations with these layouts; says what was found."""
+        from closedform.demos.chosen_layouts import choose_layouts
+
+        if isinstance(self, Reading) and self.layout not in (None, "env"):
+            given = [name for name in ("observation_layout", "action_layout") if getattr(self, name) is not None]
+            if given:
+                option = f"--{given[0].replace('_', '-')}"
+                raise ConfigError(f"expected --layout or {option}, found both: {self.layout!r} would replace the other")
+        chosen = choose_layouts(demos, self.layout)
+        print_inferred(chosen.inferred)
+        return chosen.demos
+
+
+def print_inferred(inferred: InferredLayouts | None) -> None:
+    """Says which layouts were found, if they were looked for, and how to overrule them."""
+    if inferred is None:
+        return
+    from closedform.demos.infer import describe
+
+    for line in describe(inferred):
+        print(line, file=sys.stderr)
+    print("  --layout none does without, --layout FILE says otherwise", file=sys.stderr)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Convert(Reading):
     """Convert demonstrations to another format."""
 
@@ -85,7 +119,7 @@ class Convert(Reading):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect(Reading):
+class Inspect(Reading, ChoosingLayouts):
     """Check the quality of demonstrations; problems are listed first."""
 
     demos: Positional[str]
@@ -107,7 +141,7 @@ class Inspect(Reading):
         if self.output or not self.json:
             pyplot()  # what is missing is better said now
             check_writable(folder / "report.html")
-        demos = self.read(self.demos, finite=False)
+        demos = self.settle(self.read(self.demos, finite=False))
         with progress_bar() as say:
             health = examine(demos, progress=say)
         for note in health.notes:

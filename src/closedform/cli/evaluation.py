@@ -10,7 +10,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from closedform.cli import streams
-from closedform.cli.data import Output, progress_bar
+from closedform.cli.data import ChoosingLayouts, Output, print_inferred, progress_bar
 from closedform.cli.policy import Choosing
 from closedform.errors import ConfigError
 from closedform.evaluation.comparison import compare
@@ -19,7 +19,7 @@ from closedform.files import check_writable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eval(Choosing):
+class Eval(Choosing, ChoosingLayouts):
     """Evaluate a policy in an environment."""
 
     env: str = "pusht"
@@ -60,7 +60,9 @@ class Eval(Choosing):
             seed=self.seed,
             n_episodes=self.episodes,
             device=self.device,
+            layout=self.layout,
         )
+        print_inferred(study.inferred)
         if self.video:  # better now than after an hour
             require_av()
             with study.environments.borrow() as (environment,):

@@ -13,7 +13,7 @@ from tyro.conf import Positional, UseAppendAction
 
 from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy
 from closedform.cli import streams
-from closedform.cli.data import Output, Reading, progress_bar
+from closedform.cli.data import ChoosingLayouts, Output, Reading, progress_bar
 from closedform.errors import ConfigError
 from closedform.figures import pyplot
 from closedform.files import check_writable, write_file
@@ -44,7 +44,7 @@ class Choosing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(Reading, Choosing):
+class Fit(Reading, Choosing, ChoosingLayouts):
     """Build a policy from demonstrations and save it; nothing is trained."""
 
     demos: Positional[str]
@@ -57,7 +57,7 @@ class Fit(Reading, Choosing):
         from closedform.analysis.leave_one_out import effective_numbers
         from closedform.evaluation.notes import copying_notes, policy_notes
 
-        demos = self.read(self.demos)
+        demos = self.settle(self.read(self.demos))
         start = time.perf_counter()
         with progress_bar() as say:
             policy = make_policy(self.policy, demos, self.settings, progress=say)
@@ -71,7 +71,7 @@ class Fit(Reading, Choosing):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Index(Reading, Choosing):
+class Index(Reading, Choosing, ChoosingLayouts):
     """Index any number of demonstrations with faiss and save a memory-mapped policy."""
 
     demos: Positional[str]
@@ -90,7 +90,7 @@ class Index(Reading, Choosing):
             raise ConfigError(
                 f"--set: expected no {given[0]}, which this command sets itself (see --recall), found one"
             )
-        demos = self.read(self.demos)
+        demos = self.settle(self.read(self.demos))
         with progress_bar() as say:
             settings = (*self.settings, "index=faiss", f"recall={self.recall}")
             policy = make_policy(self.policy, demos, settings, progress=say)
@@ -111,7 +111,7 @@ class Index(Reading, Choosing):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tune(Reading):
+class Tune(Reading, ChoosingLayouts):
     """Choose parameters from the demonstrations alone, by leave-one-out prediction."""
 
     demos: Positional[str]
@@ -126,7 +126,7 @@ class Tune(Reading):
         from closedform.analysis.tune import GRID, tune
 
         check_writable(self.output)
-        demos = self.read(self.demos)
+        demos = self.settle(self.read(self.demos))
         with progress_bar() as say:
             tuning = tune(demos, ClosedFormConfig.preset(self.preset), progress=say)
         best, start = tuning.best, tuning.start
@@ -141,7 +141,7 @@ class Tune(Reading):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explain(Choosing):
+class Explain(Choosing, ChoosingLayouts):
     """Explain a policy's plan for one observation or at one step of a rollout."""
 
     demos: str | None = None
@@ -180,7 +180,7 @@ class Explain(Choosing):
         if self.demos is None:
             demos = None
         else:
-            demos = demos_for(environment, self.demos) if environment else load_demos(self.demos)
+            demos = self.settle(demos_for(environment, self.demos) if environment else load_demos(self.demos))
         policy = self.make(demos)
         if environment:
             check_fit(environment, policy, f"the policy {self.policy!r}")

@@ -221,6 +221,8 @@ def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None
             raise ConfigError(f"{what}: expected {theirs} as the neural policy has, found {ours} in {name}")
     if not policy.model.kernel.scale.all():
         raise ConfigError(f"distinct: expected False in {name}, as the neural policy sees every number, found True")
+    if policy.targets is not None:
+        raise ConfigError(f"targets: expected 'off' in {name}, as the neural policy acts, found 'auto'")
     if policy.config.frames != "world":
         found = policy.config.frames
         raise ConfigError(f"frames: expected 'world' in {name}, as the neural policy acts, found {found!r}")

@@ -29,7 +29,7 @@ def policy_notes(policy: Policy[Any]) -> list[str]:
             "no frame but the world can be used, so demonstrations help only where they were recorded: declare the "
             "positions of bodies in the layouts of observations and actions"
         )
-    converted = getattr(policy, "targets", None) is not None  # planned as targets
+    converted = isinstance(policy, DemonstrationPolicy) and policy.targets is not None
     if not converted and displaces(policy):
         notes.append(
             "actions look like displacements and are planned as such: displacements drift, since nothing pulls back to "

@@ -14,7 +14,9 @@ from tqdm import tqdm
 
 from closedform import provenance
 from closedform.demos.catalog import CATALOG
+from closedform.demos.chosen_layouts import choose_layouts, parse_layouts
 from closedform.demos.demos import Demos
+from closedform.demos.inference.inferred import InferredLayouts
 from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
 from closedform.device import check_device
@@ -35,6 +37,7 @@ from closedform.evaluation.origin import Origin
 from closedform.evaluation.subject import Subject
 from closedform.files import check_writable
 from closedform.policies.choice import CHOICES, make_policy
+from closedform.policies.config import PolicyConfig
 from closedform.policies.folder import SHIPPED
 from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
@@ -51,12 +54,14 @@ class Study:
         policy: the policy to evaluate.
         subject: their description in the results file.
         describe: returns additional fields for the result of each episode.
+        inferred: the layouts that were found in the demonstrations, if they were looked for.
     """
 
     environments: EnvironmentPool
     policy: Policy[Any]
     subject: Subject
     describe: Describe | None = None
+    inferred: InferredLayouts | None = None
 
     @classmethod
     def make(
@@ -69,6 +74,7 @@ class Study:
         seed: int = 100000,
         n_episodes: int = 50,
         device: str = "cpu",
+        layout: str | None = None,
     ) -> Study:
         """Loads the policy and the environment, and checks that they match.
 
@@ -79,19 +85,27 @@ class Study:
             settings: parameters to override, as `name=value`.
             seed, n_episodes: the seeds are seed, seed + 1, ...
             device: the device of the policy's network, if it has one.
+            layout: of the demonstrations; see `choose_layouts`.
         """
         check_seed(seed, n_episodes)
         check_device(device)
         environments = EnvironmentPool(env)
-        spec, source = environments.spec, None
+        spec, source, declared, inferred = environments.spec, None, None, None
         if demos is not None:
-            source = demos_for(spec, demos)
+            declared = demos_for(spec, demos)
+            source, inferred = choose_layouts(declared, layout)
+            check_fit(spec, source, f"the dataset {demos!r}" if demos in CATALOG else demos)
+        elif layout is not None:
+            raise ConfigError(f"layout: expected none for a saved policy, which has its own, found {layout!r}")
         elif policy in CHOICES:
             raise ConfigError(f"the policy {policy!r} needs demonstrations: expected --demos, found none")
         made = make_policy(policy, source, settings).to(device)
         if source is None:  # demonstrations that fit make a policy that does
             check_fit(spec, made, f"the policy {policy!r}")
-        return cls(environments, made, _subject(env, made, policy, demos, seed, n_episodes))
+        subject = _subject(env, made, policy, demos, seed, n_episodes)
+        if source is not None and declared is not None and _layouts(source) != _layouts(declared):
+            subject = replace(subject, demos={**subject.demos, "layouts": _layouts(source)})
+        return cls(environments, made, subject, inferred=inferred)
 
     @classmethod
     def of_policy(
@@ -141,15 +155,19 @@ class Study:
                 policy = load_policy(_there(subject.policy["name"], SHIPPED))
             else:
                 source = demos_for(environments.spec, _there(demos, CATALOG))
+                if "layouts" in subject.demos:
+                    source = source.with_layouts(*parse_layouts(subject.demos["layouts"], "the layouts of the results"))
                 policy_class = POLICIES[subject.policy["class"]]
-                policy = policy_class(source, config=policy_class.config_class.preset(**subject.parameters))
+                config = policy_class.config_class.preset(**{**PolicyConfig.BEFORE, **subject.parameters})
+                policy = policy_class(source, config=config)
         except (KeyError, TypeError) as error:
             raise LoadError(f"expected results that name their policy, found {error!r}") from error
+        fingerprint = {"name": demos, **policy.fingerprint()}
         found = replace(
             subject,
-            demos={"name": demos, **policy.fingerprint()},
+            demos={**{key: subject.demos[key] for key in ("layouts",) if key in subject.demos}, **fingerprint},
             policy={**subject.policy, "class": type(policy).__name__},
-            parameters=asdict(policy.config),
+            parameters={name: value for name, value in asdict(policy.config).items() if _is_told(name, subject)},
         )
         for key in ("demos", "policy", "parameters"):
             if getattr(found, key) != getattr(subject, key):
@@ -262,6 +280,16 @@ def _there(name: str, known: Container[str]) -> str:
     if name not in known and not path.is_dir() and not path.is_file():
         raise LoadError(f"{name}: expected the evaluated demonstrations or policy, found no file or folder there")
     return name
+
+
+def _is_told(parameter: str, subject: Subject) -> bool:
+    """Whether results say a parameter's value; older versions had fewer."""
+    return parameter in subject.parameters or parameter not in PolicyConfig.BEFORE
+
+
+def _layouts(demos: Demos) -> dict[str, Any]:
+    """The layouts of demonstrations as a results file says them."""
+    return {"observation": demos.observation_layout.to_json(), "action": demos.action_layout.to_json()}
 
 
 def _subject(env: str, policy: Policy[Any], name: str, demos: str | None, seed: int, n_episodes: int) -> Subject:

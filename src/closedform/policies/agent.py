@@ -80,7 +80,9 @@ class Agent:
 
     def next_action(self) -> np.ndarray:
         """The next action of the plan that is being executed."""
-        return self._queue.popleft().copy()
+        action = self._queue.popleft().copy()
+        self.policy.acted(action, self.memory)
+        return action
 
     def observe(self, observation: Any) -> None:
         """Takes note of the newest observation (D_o,)."""

@@ -116,21 +116,22 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         rng: np.random.Generator,
         penalty: Callable[[Store], Penalty] | None,
         began: float,
+        lead: np.ndarray | None = None,
     ) -> Made:
         """In one compiled call where the rows are arrays; where that finds no plan, the longer way says why."""
         plan_begins()
         model = self._model
         everything, stop_at = model.rows_record, self._deadline.stop_at(began)
         if everything is None or model.kernel.unhooked or stop_at < math.inf or not kernels.enabled():
-            return super()._plan(windows, rng, penalty, began)
+            return super()._plan(windows, rng, penalty, began, lead)
         from closedform.kernels.plan import plan_one
 
         if not plan_one.overloads:
             with kernels.announced(plan_one):
                 self._plan_one(plan_one, model, everything, windows, np.random.default_rng(0), Penalty.none())
         extra = Penalty.none() if penalty is None else penalty(model.store)
-        made = self._plan_one(plan_one, model, everything, windows, rng, extra)
-        return super()._plan(windows, rng, penalty, began) if made is None else made
+        made = self._plan_one(plan_one, model, everything, windows, rng, extra, lead)
+        return super()._plan(windows, rng, penalty, began, lead) if made is None else made
 
     def _plan_one(
         self,
@@ -140,6 +141,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         windows: np.ndarray,
         rng: np.random.Generator,
         penalty: Penalty,
+        lead: np.ndarray | None = None,
     ) -> Made | None:
         kernel, transfer, store = model.kernel, model.transfer, model.store
         k, size = self.n_neighbors(model), transfer.chunk_size
@@ -163,8 +165,9 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             return None
         rows, choice = told.rows[:count].copy(), planned.choices[0]
         frame, held = transfer.names(choice)
+        planned_actions = transfer.decoded(told.actions.reshape(1, 1, self.config.n_action_steps, -1))
         plan = Plan(
-            actions=transfer.decoded(told.actions.reshape(1, 1, self.config.n_action_steps, -1))[0, 0],
+            actions=self.to_actions(model, windows, planned_actions, lead)[0, 0],
             frame=frame,
             held=held,
             shrinkage=kernel.shrinkage,

@@ -12,6 +12,7 @@ from closedform.errors import ConfigError
 from closedform.retrieval.metric import METRICS
 
 PROCESSES = ("flow", "ddpm_cosine", "ddpm_linear")
+TARGETS = ("auto", "off")
 FEATURES = ("identity", "scaled", "geometric", "custom")
 _INDEXES = ("auto", "exact", "faiss")
 _ROTATIONS = ("identity", "none")
@@ -69,6 +70,8 @@ class PolicyConfig:
     goal (`goal_weight`); off in the paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
+    targets: str = "auto"
+    """Whether actions that displace an observed body are planned as the targets they command: auto or off."""
     index: str = "auto"
     """Nearest-neighbor search: exact, faiss (approximate, extra `ann`), or auto (the faster at the initial size)."""
     recall: float = 0.95
@@ -91,6 +94,7 @@ class PolicyConfig:
         "loop_memory": 0.0,
         "rest": False,
         "goal_weight": 0.0,
+        "targets": "off",
     }
 
     BEFORE: ClassVar[dict[str, Any]] = {
@@ -100,6 +104,7 @@ class PolicyConfig:
         "distinct": False,
         "rest": False,
         "missing_rotations": "none",
+        "targets": "off",
     }
     """Values of parameters that are missing in policies saved by older versions."""
 
@@ -115,6 +120,7 @@ class PolicyConfig:
         _check(self.features in FEATURES, "features", _one_of(FEATURES), self.features)
         _check(self.metric in METRICS, "metric", _one_of(METRICS), self.metric)
         _check(self.missing_rotations in _ROTATIONS, "missing_rotations", _one_of(_ROTATIONS), self.missing_rotations)
+        _check(self.targets in TARGETS, "targets", _one_of(TARGETS), self.targets)
         _check(self.index in _INDEXES, "index", _one_of(_INDEXES), self.index)
         _check(1e-12 <= self.regularization <= 1e12, "regularization", "1e-12 to 1e12", self.regularization)
         _check(self.shrinkage is None or 0 <= self.shrinkage <= 1, "shrinkage", "0 to 1", self.shrinkage)

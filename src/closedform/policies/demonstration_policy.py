@@ -26,7 +26,7 @@ from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, generator
 from closedform.policies.saving import save_policy
-from closedform.retrieval.build import build_model
+from closedform.retrieval.build import build_model, stays_recorded
 from closedform.retrieval.faiss_index import Recall
 from closedform.retrieval.feature_map import make_feature_map
 from closedform.retrieval.goal import Goal
@@ -38,6 +38,7 @@ from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.recorded_steps import Progress
 from closedform.retrieval.spec import ModelSpec, SearchSpec
 from closedform.retrieval.store import Store
+from closedform.retrieval.targets import Targets
 from closedform.retrieval.term import Term
 from closedform.retrieval.transfer import TransferSpec
 from closedform.retrieval.window_spec import WindowSpec
@@ -82,14 +83,16 @@ class DemonstrationPolicy(Policy[ConfigT]):
             demos = Demos(demos)
         elif not demos.finite:  # it was read to be looked at
             demos = Demos(demos, demos.observation_layout, demos.action_layout)
+        made = self.make_config(preset, config, feature_map, parameters)
         self._build(
             lambda spec: build_model(spec, demos.episodes, np.arange(len(demos)), progress),
             len(demos),
             demos.observation_layout,
             demos.action_layout,
-            self.make_config(preset, config, feature_map, parameters),
+            made,
             feature_map,
             terms,
+            find_targets(demos, made),
         )
 
     @classmethod
@@ -126,8 +129,12 @@ class DemonstrationPolicy(Policy[ConfigT]):
         config: Any,
         feature_map: Callable[[Any], Any] | None,
         terms: Sequence[Term] = (),
+        targets: Targets | None = None,
     ) -> None:
         self.config: ConfigT = config
+        self._action_layout = action_layout
+        if targets is not None:
+            action_layout = targets.layout(action_layout)
         for term in terms:
             if not isinstance(term, Term):
                 raise ConfigError(f"terms: expected objects of closedform.Term, found a {type(term).__name__}")
@@ -156,6 +163,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
                 identity=config.missing_rotations == "identity",
             ),
             SearchSpec(config.index, config.recall, config.n_neighbors or _DEFAULT_NEIGHBORS),
+            targets,
         )
         self._lock = threading.Lock()
         self._deadline = Deadline(getattr(config, "deadline", None))
@@ -190,7 +198,12 @@ class DemonstrationPolicy(Policy[ConfigT]):
     @property
     def action_layout(self) -> Layout:
         """What the numbers of an action are."""
-        return self._model.spec.windows.action_layout
+        return self._action_layout
+
+    @property
+    def targets(self) -> Targets | None:
+        """How actions become the targets that are planned; None where they are planned as they are."""
+        return self._model.spec.targets
 
     @property
     def episode_ids(self) -> list[int]:
@@ -276,11 +289,19 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def start_memory(self) -> LoopMemory:
         """What an agent remembers of the demonstrations it used."""
         objects = any(isinstance(term, Goal) and len(term.columns) for term in self._model.kernel.terms)
-        return LoopMemory(self.config.loop_memory, self.config.n_execute, rest=self.config.rest and not objects)
+        memory = LoopMemory(self.config.loop_memory, self.config.n_execute, rest=self.config.rest and not objects)
+        if self.targets is not None:
+            memory.lead = self.targets.start()
+        return memory
+
+    def acted(self, action: np.ndarray, memory: LoopMemory) -> None:
+        """Takes note of where an action leaves the controller's target."""
+        if self.targets is not None and memory.lead is not None:
+            memory.lead = self.targets.after(memory.lead, action)
 
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: LoopMemory) -> Plan:
         """Plans with what an agent remembers, and takes note of the plan."""
-        made = self._plan(window[None], rng, memory.penalty, self._deadline.clock())
+        made = self._plan(window[None], rng, memory.penalty, self._deadline.clock(), memory.lead)
         planned = self._deadline.clock()
         memory.remember(made.rows, made.plan.weights, made.model.store)
         self._deadline.remembered(planned)
@@ -300,8 +321,9 @@ class DemonstrationPolicy(Policy[ConfigT]):
         rng: np.random.Generator,
         penalty: Callable[[Store], Penalty] | None,
         began: float,
+        lead: np.ndarray | None = None,
     ) -> Made:
-        """Plans for a window (1, N_o, D_o) that was checked."""
+        """Plans for a window (1, N_o, D_o) that was checked; `lead` is that of `Targets.to_actions`."""
         plan_begins()
         model = self._model
         extra = Penalty.none() if penalty is None else penalty(model.store)
@@ -309,7 +331,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         rows, weights = with_most_weight(made.rows[0], made.weights[0, 0])
         frame, held = model.transfer.names(made.choices[0])
         plan = Plan(
-            actions=self.to_robot(model, windows, made)[0, 0],
+            actions=self.to_robot(model, windows, made, lead)[0, 0],
             frame=frame,
             held=held,
             shrinkage=model.kernel.shrinkage,
@@ -388,13 +410,39 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """k, of a model that may have fewer windows than were asked for."""
         return min(self.config.n_neighbors or _DEFAULT_NEIGHBORS, len(model))
 
-    def to_robot(self, model: Model, windows: np.ndarray, made: Generated) -> np.ndarray:
+    def to_robot(
+        self, model: Model, windows: np.ndarray, made: Generated, lead: np.ndarray | None = None
+    ) -> np.ndarray:
         """Brings normalized chunks into the robot's units. -> (B, n, N_a, D_a)."""
+        return self.to_actions(model, windows, self.to_planned(model, windows, made), lead)
+
+    def to_planned(self, model: Model, windows: np.ndarray, made: Generated) -> np.ndarray:
+        """The same with targets where these are planned instead of displacements."""
         return refuse_infinite(model.transfer.to_robot(made.chunks, made.choices, windows[:, -1]))
+
+    def to_actions(
+        self, model: Model, windows: np.ndarray, chunks: np.ndarray, lead: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The robot's actions of what was planned, (B, n, N_a, D_a)."""
+        targets = model.spec.targets
+        return chunks if targets is None else targets.to_actions(chunks, windows[:, None, -1], lead)
 
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder: config.json, policy.safetensors, and the index of a large one; see `load`."""
         save_policy(self, folder)
+
+
+def find_targets(demos: Demos, config: PolicyConfig) -> Targets | None:
+    """What displacements of demonstrations command, if it is to be planned."""
+    if config.targets == "off" or not Targets.candidates(demos.observation_layout, demos.action_layout):
+        return None
+    windows = WindowSpec(
+        demos.observation_layout, demos.action_layout, config.n_obs_steps, config.n_action_steps, config.padding
+    )
+    n_windows = int(windows.n_windows(np.array([len(episode) for episode in demos])).sum())
+    if stays_recorded(config.index, n_windows):  # what a mapped file holds is planned as it is
+        return None
+    return Targets.find(demos)
 
 
 def with_most_weight(rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -36,6 +36,9 @@ class LoopMemory:
         distance: m.
         n_execute: actions executed of each plan.
         rest: whether the last windows of an episode are exempt.
+
+    Attributes:
+        lead: how far the controller's target is ahead of the hands, see `Targets`; None where that does not matter.
     """
 
     def __init__(self, distance: float, n_execute: int, *, rest: bool = False):
@@ -43,6 +46,7 @@ class LoopMemory:
         self._rest = rest
         self._spread = n_execute // 2
         self._store: Store | None = None
+        self.lead: np.ndarray | None = None
         self._rows, self._used = np.empty(0, np.int64), np.empty(0)
 
     def penalty(self, store: Store) -> Penalty:

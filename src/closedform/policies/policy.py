@@ -113,6 +113,10 @@ class Policy(ABC, Generic[ConfigT]):
         """Plans for an agent, which has checked the window (N_o, D_o), and whose memory is changed."""
         return self.plan(window, seed=rng)
 
+    def acted(self, action: np.ndarray, memory: Any) -> None:
+        """Is told of every action (D_a,) that an agent executes, and may change its memory."""
+        return
+
     @property
     def n_together(self) -> int:
         """How many episodes it is worth planning for at once; 1 if that saves no time."""

@@ -38,6 +38,7 @@ from closedform.retrieval.model import Model
 from closedform.retrieval.recorded_steps import RecordedSteps
 from closedform.retrieval.saved_index import SavedIndex
 from closedform.retrieval.spec import ModelSpec
+from closedform.retrieval.targets import Targets
 from closedform.retrieval.term import Term
 from closedform.snapshot import Snapshot
 
@@ -104,6 +105,8 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
         "next_episode_id": policy.next_episode_id,
         "crc32": crc32(arrays.values()),
     }
+    if policy.targets is not None:
+        content["targets"] = policy.targets.to_json()
     if policy.terms:
         content["terms"] = [type(term).__name__ for term in policy.terms]
     save_file(arrays, folder / "policy.safetensors")
@@ -157,6 +160,7 @@ def read_policy(
             del saved_parameters["features"]
         parameters = policy_class.make_config("default", None, feature_map, saved_parameters)
         _check_terms(content.get("terms", []), terms)
+        targets = Targets.from_json(content["targets"], *layouts) if "targets" in content else None
     except ConfigError as error:
         raise LoadError(f"{folder / 'config.json'}: {error}") from error
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
@@ -200,7 +204,7 @@ def read_policy(
 
     try:
         policy = object.__new__(policy_class)
-        policy._build(make_model, next_id, layouts[0], layouts[1], parameters, feature_map, terms)
+        policy._build(make_model, next_id, layouts[0], layouts[1], parameters, feature_map, terms, targets)
     except (MissingExtraError, LoadError):
         raise
     except ClosedFormError as error:

@@ -18,17 +18,22 @@ from closedform.retrieval.spec import ModelSpec
 EXACT_UP_TO = 120_000  # windows that are searched exactly by default: the crossover in docs/results/bench/cpu.md
 
 
+def stays_recorded(index: str, n_windows: int) -> bool:
+    """Whether rows are computed from recorded steps when they are asked for, rather than kept as arrays."""
+    if index == "auto" and n_windows > EXACT_UP_TO:
+        return importlib.util.find_spec("faiss") is not None
+    return index == "faiss"
+
+
 def build_model(
     spec: ModelSpec, episodes: Sequence[Episode], episode_ids: np.ndarray, progress: Progress | None = None
 ) -> Model:
     """The model of some episodes, with the storage that the index asked for calls for."""
     n_windows = int(spec.windows.n_windows(np.array([len(episode) for episode in episodes])).sum())
-    large = spec.search.index == "faiss"
-    if spec.search.index == "auto" and n_windows > EXACT_UP_TO:
-        large = importlib.util.find_spec("faiss") is not None
-        if not large:
-            message = f"{n_windows} windows are searched one by one; faiss is faster: pip install 'closedform[ann]'"
-            warnings.warn(message, ClosedFormWarning, stacklevel=2)
+    large = stays_recorded(spec.search.index, n_windows)
+    if spec.search.index == "auto" and n_windows > EXACT_UP_TO and not large:
+        message = f"{n_windows} windows are searched one by one; faiss is faster: pip install 'closedform[ann]'"
+        warnings.warn(message, ClosedFormWarning, stacklevel=2)
     if large:
         return RecordedSteps.build(spec, episodes, episode_ids, progress)
     return InMemory.build(spec, episodes, episode_ids)

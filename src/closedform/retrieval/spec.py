@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from closedform.demos.episode import Episode
 from closedform.retrieval.observation_kernel import KernelSpec
+from closedform.retrieval.targets import Targets
 from closedform.retrieval.transfer import TransferSpec
 from closedform.retrieval.window_spec import WindowSpec
 
@@ -33,9 +35,15 @@ class ModelSpec:
         kernel: who counts.
         transfer: what a demonstration says here.
         search: how neighbors are found.
+        targets: how recorded actions become those that are planned; None where they are the same.
     """
 
     windows: WindowSpec
     kernel: KernelSpec
     transfer: TransferSpec
     search: SearchSpec = SearchSpec()
+    targets: Targets | None = None
+
+    def planned(self, episode: Episode) -> Episode:
+        """A recorded episode with the actions that are planned."""
+        return episode if self.targets is None else self.targets.episode(episode)

@@ -1,0 +1,62 @@
+"""Choosing layouts: those that demonstrations declare, those found in their numbers, none, or those of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from closedform.demos.demos import Demos
+from closedform.demos.inference.inferred import InferredLayouts
+from closedform.demos.layout import Layout
+from closedform.errors import ConfigError
+from closedform.files import read_json
+
+SIDES = ("observation", "action")
+_EXPECTED = "a JSON file of layouts"
+
+
+class ChosenLayouts(NamedTuple):
+    """Demonstrations with the layouts that were chosen, and what was found if they were inferred."""
+
+    demos: Demos
+    inferred: InferredLayouts | None = None
+
+
+def choose_layouts(demos: Demos, choice: str | None = None) -> ChosenLayouts:
+    """Gives demonstrations the layouts that were asked for.
+
+    Args:
+        demos: the demonstrations, with what their file, data set or environment declares.
+        choice: `infer`, those found in the numbers; `none`, numbers of unknown meaning; `env`, what is declared; or a
+            JSON file with `observation` and `action`, each as `Layout.parse` or `Layout.from_json` reads it. None is
+            what is declared, and where nothing is, what is found.
+    """
+    if choice == "env":
+        return ChosenLayouts(demos)
+    declared = demos.observation_layout, demos.action_layout
+    plain = Layout.plain(declared[0].width), Layout.plain(declared[1].width)
+    if choice == "none":
+        return ChosenLayouts(demos.with_layouts(*plain))
+    if choice == "infer" or (choice is None and declared == plain):
+        inferred = Layout.infer(demos)
+        return ChosenLayouts(demos.with_layouts(inferred.observation_layout, inferred.action_layout), inferred)
+    return ChosenLayouts(demos if choice is None else demos.with_layouts(*read_layouts(choice)))
+
+
+def read_layouts(path: str | Path) -> tuple[Layout, Layout]:
+    """Reads layouts of observations and actions from a JSON file."""
+    path = Path(path)
+    if not path.exists():
+        raise ConfigError(f"layout: expected infer, none, env or {_EXPECTED}, found {str(path)[:100]!r}")
+    return parse_layouts(read_json(path, _EXPECTED), str(path))
+
+
+def parse_layouts(content: Any, where: str) -> tuple[Layout, Layout]:
+    """Layouts of observations and actions from the content of a file."""
+    if not isinstance(content, dict) or set(content) != set(SIDES):
+        raise ConfigError(f"{where}: expected an object with {' and '.join(SIDES)}, found another")
+    observation, action = (
+        Layout.parse(content[side]) if isinstance(content[side], str) else Layout.from_json(content[side])
+        for side in SIDES
+    )
+    return observation, action
