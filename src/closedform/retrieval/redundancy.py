@@ -35,9 +35,10 @@ def without_redundant(
     low, high = lifted.range()
     if not isinstance(feature_map, GeometricFeatures | IdentityFeatures):
         return np.where(is_constant(low, high), 0.0, scale)
-    looked_at = [e.observations for e in episodes if len(e) > 1][:_N_LOOKED_AT]
-    observed = np.concatenate(looked_at) if looked_at else np.empty((0, episodes[0].observations.shape[1]))
-    entries = _entries(feature_map, observed.shape[1])
+    used = _used(feature_map, episodes[0].observations.shape[1])
+    looked_at = [e.observations[:, used] for e in episodes if len(e) > 1][:_N_LOOKED_AT]
+    observed = np.concatenate(looked_at) if looked_at else np.empty((0, len(used)))
+    entries = _entries(feature_map, len(used))
     width = entries[-1][1].stop
     scale, low, high = scale.reshape(-1, width).copy(), low.reshape(-1, width).min(0), high.reshape(-1, width).max(0)
     copies = copied(looked_at) if looked_at else np.zeros(observed.shape[1], bool)
@@ -88,11 +89,22 @@ def copied(episodes: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _entries(feature_map: FeatureMap, width: int) -> list[tuple[slice, slice, bool]]:
-    """Of each entry: its observed numbers, its features, and whether they belong together."""
+    """Of each entry: its numbers among those that are used, its features, and whether they belong together."""
     if not isinstance(feature_map, GeometricFeatures):
         return [(slice(0, width), slice(0, width), False)]
-    pairs = zip(feature_map.encoding.layout.slices(), feature_map.encoding.slices(), strict=True)
-    return [(raw, columns, entry.kind not in ("other", "binary")) for (entry, raw), (_, columns) in pairs]
+    found, start = [], 0
+    for entry, columns in feature_map.encoding.slices():
+        if entry.kind != "ignored":
+            found.append((slice(start, start + entry.size), columns, entry.kind not in ("other", "binary")))
+            start += entry.size
+    return found
+
+
+def _used(feature_map: GeometricFeatures | IdentityFeatures, width: int) -> np.ndarray:
+    """The observed numbers that are not ignored."""
+    if isinstance(feature_map, GeometricFeatures):
+        return np.array(feature_map.encoding.layout.used_columns)
+    return np.arange(width) if feature_map.columns is None else feature_map.columns
 
 
 def _unit_quaternions(observed: np.ndarray) -> list[int]:
