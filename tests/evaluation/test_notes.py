@@ -108,8 +108,8 @@ def test_ranges_do_not_count_what_is_ignored_and_know_all_features():
 def test_a_policy_that_copies_one_demonstration_is_called_so():
     """A tiny bandwidth leaves one demonstration; a large one averages."""
     demos = reach_demos()
-    parameters = ({"bandwidth": 1e-6, "tau": 0.0, "shrinkage": 0.5}, {"bandwidth": 10.0, "tau": 1.0})
-    copying, averaging = (ClosedFormPolicy(demos, **some) for some in parameters)
+    copying = ClosedFormPolicy(demos, bandwidth=1e-6, tau=0.0, shrinkage=0.5)
+    averaging = ClosedFormPolicy(demos, bandwidth=10.0, tau=1.0)
     assert COPIES in copying_notes(copying, effective_numbers(copying), "here")[0]
     assert copying_notes(averaging, effective_numbers(averaging), "here") == []
     assert copying_notes(NearestNeighborPolicy(demos), [1.0], "here") == []  # as it was asked to be
