@@ -93,7 +93,8 @@ def test_convert_and_inspect(tmp_path, capsys, monkeypatch):
 
 
 def without_notes(said):
-    return [line for line in said.splitlines() if not line.startswith("closedform: note: ")]
+    lines = [line.removeprefix("closedform: ") for line in said.splitlines()]
+    return [line for line in lines if not line.startswith("note: ")]
 
 
 def test_layouts_are_found_declared_or_read_from_a_file(tmp_path, capsys, monkeypatch):
@@ -115,7 +116,7 @@ def test_layouts_are_found_declared_or_read_from_a_file(tmp_path, capsys, monkey
     assert layouts["own.json"] == (Layout.parse(text), Layout.of(("hand", "vector", 2)))
     for command in (["inspect", "demos", "--json"], ["tune", "demos", "--episodes", "0:3", "--preset", "paper"]):
         main(command)
-        assert capsys.readouterr().err.startswith("observation layout found: hand position 2")
+        assert capsys.readouterr().err.startswith("closedform: observation layout found: hand position 2")
         main([*command, "--layout", "none"])
         assert without_notes(capsys.readouterr().err) == []
 
@@ -125,7 +126,7 @@ def test_layouts_that_were_found_are_part_of_the_results(tmp_path, capsys, monke
     save_demos(displaced_demos(), "demos")
     options = ["--env", "tests.evaluation.toy:Displaced", "--episodes", "2", "--workers", "1", "--json", "r.json"]
     main(["eval", "--demos", "demos", *options])
-    assert capsys.readouterr().err.startswith("observation layout found: hand position 2")
+    assert capsys.readouterr().err.startswith("closedform: observation layout found: hand position 2")
     result = EvaluationResult.load(tmp_path / "r.json")
     study = Study.of(result, "tests.evaluation.toy:Displaced")
     assert study.policy.action_layout == Layout.of(("hand", "vector", 2)) and study.subject == result.subject

@@ -37,11 +37,16 @@ def run(runner: Runner) -> None:
     results = run_cells(choose(all_cells(), runner.only), runner.work, demos, runner.n_workers)
     for found in results.values():
         runner.note_origin(found)
+    tasks = BENCHMARKS["metaworld"].tasks
     if runner.only:
         _print(runner, results)
-        return
-    experts = report.experts_of(demos, BENCHMARKS["metaworld"].tasks)
+        if {cell.task for cell in results} < {*tasks}:  # too few for a page
+            return
+    experts = report.experts_of(demos, tasks)
     rows = report.write_tables(runner, results, experts)
+    if runner.only:
+        _write_part(runner, results, rows, experts)
+        return
     for size in BENCHMARKS["metaworld"].sizes:
         report.draw_tasks(runner, results, size)
     report.draw_sizes(runner, rows)
@@ -83,6 +88,43 @@ def _print(runner: Runner, results: Mapping[Cell, EvaluationResult]) -> None:
         success = "{success:.3f} [{success_low:.3f}, {success_high:.3f}]".format(**row)
         print(f"{what}: success {success}, {row['tasks']} tasks")
     print(f"made by commit {', '.join(sorted(runner.commits))}; this is {provenance.commit()}")
+
+
+def _write_part(
+    runner: Runner,
+    results: Mapping[Cell, EvaluationResult],
+    rows: list[dict[str, Any]],
+    experts: Mapping[str, float | None],
+) -> None:
+    """The page of some cells: their means, and Meta-World task by task."""
+    cells = " ".join(f"'{pattern}'" for pattern in runner.only)
+    tables = [
+        f"## Meta-World from {size} demonstrations\n\n{report.task_table(results, size, experts)}\n"
+        for size in BENCHMARKS["metaworld"].sizes
+        if any(cell.benchmark == "metaworld" and cell.n_demos == size for cell in results)
+    ]
+    text = f"""# A wide benchmark, in part
+
+Made by `python -m studies wide --only {cells}`
+at commit {", ".join(sorted(runner.commits))}; everything else that `python -m studies wide` runs is missing here. One
+default for all tasks: nothing is declared about their numbers, and the default infers its layout from the
+demonstrations. Success with 95% intervals over start states from seed {SEED}, and the paired difference to the
+default on the same starts. The demonstrations are those of Meta-World's scripted experts with noise of standard deviation
+{record.NOISE} added to their actions. Ten tasks were used for development
+({", ".join(DEVELOPMENT)});
+the inference of layouts was developed with a view of all fifty.
+
+{report.summary_table(rows)}
+
+In worse.csv: the tasks in which another policy is better than the default by more than {report.MARGIN}.
+
+{chr(10).join(tables)}"""
+    write_file(runner.output / "README.md", text)
+    runner.write_origin(
+        seeds={"metaworld": f"{SEED} to {SEED + BENCHMARKS['metaworld'].n_episodes - 1}"},
+        demonstrations={"noise": record.NOISE, "seeds": "from 0"},
+        development={"tasks": DEVELOPMENT, "seeds": f"from {DEVELOPMENT_SEED}"},
+    )
 
 
 def _write_page(

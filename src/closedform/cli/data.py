@@ -94,8 +94,8 @@ def print_inferred(inferred: InferredLayouts | None) -> None:
     from closedform.demos.infer import describe
 
     for line in describe(inferred):
-        print(line, file=sys.stderr)
-    print("  --layout none does without, --layout FILE says otherwise", file=sys.stderr)
+        streams.complain(line)
+    streams.complain("--layout none does without a layout, --layout FILE takes another one")
 
 
 @dataclass(frozen=True, kw_only=True)
