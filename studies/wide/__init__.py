@@ -109,8 +109,8 @@ Made by `python -m studies wide --only {cells}`
 at commit {", ".join(sorted(runner.commits))}; everything else that `python -m studies wide` runs is missing here. One
 default for all tasks: nothing is declared about their numbers, and the default infers its layout from the
 demonstrations. Success with 95% intervals over start states from seed {SEED}, and the paired difference to the
-default on the same starts. The demonstrations are those of Meta-World's scripted experts with noise of standard deviation
-{record.NOISE} added to their actions. Ten tasks were used for development
+default on the same starts. The demonstrations are those of Meta-World's scripted experts with noise of standard
+deviation {record.NOISE} added to their actions. Ten tasks were used for development
 ({", ".join(DEVELOPMENT)});
 the inference of layouts was developed with a view of all fifty.
 
