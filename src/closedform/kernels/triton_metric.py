@@ -53,8 +53,9 @@ def _metric(
     inverse = tl.where(diagonal, 1.0, 0.0)  # becomes that of the factor, as its columns are eliminated
     for c in range(WIDTH):
         column = tl.sum(tl.where(d[None, :] == c, covariance, 0.0), 1)
-        pivot = tl.sqrt(tl.maximum(tl.sum(tl.where(d == c, column, 0.0), 0), regularization))
-        column = tl.where(d > c, column / pivot, 0.0)
+        left = tl.sum(tl.where(d == c, column, 0.0), 0)
+        pivot = tl.sqrt(tl.maximum(left, regularization))
+        column = tl.where((d > c) & (left > regularization), column / pivot, 0.0)  # else rounding, as in `cholesky`
         row = tl.sum(tl.where(d[:, None] == c, inverse, 0.0), 0) / pivot
         inverse = tl.where(d[:, None] == c, row[None, :], inverse - column[:, None] * row[None, :])
         covariance -= column[:, None] * column[None, :]

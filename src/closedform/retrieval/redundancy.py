@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def without_redundant(
     if not isinstance(feature_map, GeometricFeatures | IdentityFeatures):
         return np.where(is_constant(low, high), 0.0, scale)
     used = _used(feature_map, episodes[0].observations.shape[1])
-    looked_at = [e.observations[:, used] for e in episodes if len(e) > 1][:_N_LOOKED_AT]
+    looked_at = [e.observations[:, used] for e in islice((e for e in episodes if len(e) > 1), _N_LOOKED_AT)]
     observed = np.concatenate(looked_at) if looked_at else np.empty((0, len(used)))
     entries = _entries(feature_map, len(used))
     width = entries[-1][1].stop
