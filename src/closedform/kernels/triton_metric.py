@@ -55,7 +55,8 @@ def _metric(
         column = tl.sum(tl.where(d[None, :] == c, covariance, 0.0), 1)
         left = tl.sum(tl.where(d == c, column, 0.0), 0)
         pivot = tl.sqrt(tl.maximum(left, regularization))
-        column = tl.where((d > c) & (left > regularization), column / pivot, 0.0)  # else rounding, as in `cholesky`
+        kept = tl.where(left > regularization, 1.0, 0.0)  # else the column is rounding, as in `search.cholesky`
+        column = tl.where(d > c, column / pivot * kept, 0.0)
         row = tl.sum(tl.where(d[:, None] == c, inverse, 0.0), 0) / pivot
         inverse = tl.where(d[:, None] == c, row[None, :], inverse - column[:, None] * row[None, :])
         covariance -= column[:, None] * column[None, :]
