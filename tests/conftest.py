@@ -6,12 +6,19 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported; two workers share two cores
 os.environ.setdefault("TRITON_INTERPRET", "1")  # the GPU's kernels on the CPU
 
+import hypothesis
 import numpy as np
 import pytest
 
 from closedform import Demos, Layout, kernels, load_demos
 from closedform.demos.catalog import CATALOG, cache_folder, cached_path
 
+hypothesis.settings.register_profile(
+    "closedform",
+    deadline=None,  # no test depends on how busy the machine is
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.load_profile("closedform")
 kernels.PATIENCE = 3600.0  # tests of what is printed do not depend on how long compiling takes
 DATA = Path(__file__).parents[2] / "shared" / "data"
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closedform import ClosedFormError, Demos, Layout, load_demos, save_demos
@@ -353,7 +353,7 @@ def originals(tmp_path_factory):
     return folder
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(data=st.data())
 def test_damaged_files_are_refused_or_read(originals, tmp_path_factory, data):
     """Byte flips, truncations and missing files in every format."""
@@ -384,7 +384,7 @@ def test_damaged_files_are_refused_or_read(originals, tmp_path_factory, data):
     shutil.rmtree(target.parent)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(data=st.data())
 def test_damaged_real_files_are_refused_or_read(tmp_path_factory, lift, data):
     real = [

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closedform import ClosedFormError, Demos, load_demos, save_demos
@@ -46,7 +46,7 @@ def test_other_keys_cannot_be_verified(originals, name, key):
     assert load_demos(folder / name, observation_keys=[key]).verified == 0
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_flipped_bit_never_gives_other_numbers(originals, tmp_path_factory, data):
     """In every file of every format that is written here: what is read is what was written, or nothing is."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs import BZ2, CRC32, LZ4, LZMA, Blosc, Delta, GZip, Shuffle, Zlib, Zstd
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
@@ -40,7 +40,7 @@ def same(folder, expected):
     np.testing.assert_array_equal(found, expected)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(data=st.data())
 def test_version_2_is_read_to_the_last_bit(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("v2")
@@ -70,7 +70,7 @@ def test_version_2_is_read_to_the_last_bit(tmp_path_factory, data):
     shutil.rmtree(folder)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(data=st.data())
 def test_version_3_is_read_to_the_last_bit(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("v3")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closedform.analysis.report import _comparisons, _figures, _table
@@ -185,7 +185,7 @@ def drawn_results(draw):
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(results=drawn_results())
 def test_every_field_survives_a_file(tmp_path, results):
     results.save(tmp_path / "r.json")
@@ -233,7 +233,7 @@ print([m for m in "numba torch h5py matplotlib zarr faiss gymnasium tyro scipy".
     assert done.stdout.split("\n") == ["False", "True", "[]", ""]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(place=st.sampled_from(sorted(places(RESULTS), key=repr)), value=st.sampled_from(ODD), remove=st.booleans())
 def test_a_file_with_odd_fields_is_refused_or_can_be_used(tmp_path, place, value, remove):
     results = copy.deepcopy(RESULTS)

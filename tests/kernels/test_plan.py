@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import closedform
@@ -59,7 +59,7 @@ def test_on_pusht_with_other_kernels(pusht, bandwidth, tau):
     assert compare(policy, steps[rng.integers(len(steps), size=3)], 2) < TOLERANCE
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**31),
     shape=st.tuples(st.integers(1, 5), st.integers(6, 40), st.integers(1, 6), st.integers(1, 4)),

@@ -56,7 +56,7 @@ def grasping_world(rng):
     return with_grasps(Demos(episodes, *layouts), "cube", hands[0])
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(st.integers(0, 2**32 - 1))
 def test_all_three_plan_alike(seed):
     rng = np.random.default_rng(seed)

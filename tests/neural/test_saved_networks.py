@@ -45,7 +45,7 @@ def actions(policy):
     return policy.sample(np.linspace(-1, 1, 6).reshape(2, 3), 1, seed=0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_the_number_of_weights_is_told_without_making_the_network(data):
     def number(low, high):

@@ -37,7 +37,7 @@ def filled(rng, layout, columns, observations):
     return wide
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(st.integers(0, 2**32 - 1))
 def test_plans_are_those_of_data_without_these_numbers(seed):
     rng = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closedform import ClosedFormError, ClosedFormPolicy, ClosedFormWarning, NearestNeighborPolicy
@@ -47,7 +47,7 @@ def assert_mixtures(model, made):
     np.testing.assert_allclose(made.weights.sum(-1), 1, atol=WEIGHTS)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32))
 def test_every_plan_of_every_policy_lies_within_the_range_of_demonstrated_chunks(seed):
     rng = np.random.default_rng(seed)

@@ -40,7 +40,7 @@ def test_two_branches_of_one_index_do_not_mix():
     np.testing.assert_array_equal(with_right.query(query, 9), brute_force(np.concatenate([base, right]), query, 9))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 300), st.integers(1, 5), st.integers(1, 320), st.booleans(), st.integers(0, 2**31))
 def test_the_compiled_search_is_exact_and_breaks_ties_alike(n, width, k, on_grid, seed):
     rng = np.random.default_rng(seed)

@@ -58,7 +58,7 @@ def assert_same_rows(small, large, rows):
         np.testing.assert_allclose(near.actions[mine : mine + n], all_rows.actions[other : other + n])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**31),
     lengths=st.lists(st.integers(0, 30), min_size=2, max_size=6),
