@@ -79,7 +79,7 @@ def find_jumps(what: str, values: np.ndarray, layout: Layout, lengths: list[int]
     """Steps that change a number by half its range or a rotation by half a radian, and far more than usual."""
     problems: list[Problem] = []
     inside = np.ones(len(values), bool)
-    inside[np.append(0, np.cumsum(lengths)[:-1])] = False  # the first step of an episode follows on nothing
+    inside[np.append(0, np.cumsum(lengths)[:-1])] = False  # the first step of an episode has no predecessor
     for column, kind, change, least in _changes(values, layout):
         usual = change[inside & np.isfinite(change)]
         if not len(usual) or not least > 0:

@@ -34,7 +34,7 @@ class Health:
             None for episodes that were not tried.
         distances: (episode, step, distance to the other episodes) of the steps that were tried.
         problems: the most severe first.
-        notes: what to know about the default policy of these demonstrations.
+        notes: on the default policy of these demonstrations.
     """
 
     n_episodes: int

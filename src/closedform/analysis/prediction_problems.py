@@ -73,7 +73,7 @@ def find_badly_predicted(errors: list[float | None]) -> list[Problem]:
             "warning",
             "unlike the others",
             message,
-            "watch it: it is a mistake, or a rare case that needs more demonstrations",
+            "look at it: it is a mistake, or a rare case that needs more demonstrations",
             row,
             0,
         )
