@@ -63,7 +63,7 @@ class Eval(Choosing, ChoosingLayouts):
             layout=self.layout,
         )
         print_inferred(study.inferred)
-        if self.video:  # better now than after an hour
+        if self.video:  # fails now rather than after an hour
             require_av()
             with study.environments.borrow() as (environment,):
                 shown = can_render(environment, self.env)
