@@ -20,7 +20,7 @@ BLOCK = 100_000  # rows whose features are computed at once
 _POINTS_PER_LIST, _ITERATIONS = 64, 8  # of the k-means that makes the lists
 N_QUERIES = 200  # windows that recall is measured on
 _CARRIES_WEIGHT = 1e-3  # of the largest weight
-_FOR_THE_METRIC = 0.8  # the recall of all neighbors, from which the local metric is computed
+_FOR_THE_METRIC = 0.8  # the required recall of all neighbors, from which the local metric is computed
 
 
 @dataclass(frozen=True)
