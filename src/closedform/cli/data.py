@@ -70,8 +70,8 @@ class ChoosingLayouts:
     """What the numbers of observations and actions are."""
 
     layout: str | None = None
-    """What the numbers are: infer (found in the data), none (unknown), env (as the environment, data set or file
-    declares), or a JSON file with "observation" and "action" layouts. By default what is declared, else inferred."""
+    """What the numbers are: infer (from the data), none (unknown), env (as the environment, dataset or file
+    declares), or a JSON file with "observation" and "action" layouts. By default as declared, else inferred."""
 
     def settle(self, demos: Demos) -> Demos:
         """Demonstrations with these layouts; prints those that were inferred."""
