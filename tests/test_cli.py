@@ -141,7 +141,7 @@ def test_layouts_that_were_found_are_part_of_the_results(tmp_path, capsys, monke
     [
         (None, "layout: expected infer, none, env or a JSON file of layouts, found 'own.json'"),
         ("{", "expected a JSON file of layouts"),
-        ("[1]", "own.json: expected an object with observation and action, found another"),
+        ("[1]", "own.json: expected an object with observation and action, found something else"),
         ('{"observation": "hand place 4", "action": "- other 2"}', "unknown kind 'place'"),
         ('{"observation": "- other 4", "action": 7}', "expected a list of layout entries, found int"),
         ('{"observation": "- other 3", "action": "- other 2"}', "expected observations of 3 numbers, found 4"),
