@@ -14,6 +14,7 @@ import numpy as np
 
 from closedform.errors import ConfigError, LoadError
 from closedform.files import crc32_of_bytes, flush, locked, saving, scratch_folder
+from closedform.policies.config import shown
 from closedform.snapshot import Snapshot
 
 FORMAT, NEURAL, EDITED, LEROBOT = "closedform-policy", "closedform-neural", "closedform-edited", "lerobot"
@@ -89,26 +90,17 @@ def read_content(snapshot: Snapshot) -> dict[str, Any]:
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise LoadError(
-            f"{path}: expected format version {FORMAT_VERSION}, found {short(version)}; "
+            f"{path}: expected format version {FORMAT_VERSION}, found {shown(version)}; "
             "a newer version of closedform wrote it, and reading it needs that version"
         )
     return content
-
-
-def short(value: object) -> str:
-    """A value read from a file, truncated for an error message."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python prints
-        return "a number of thousands of digits"
-    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def whole_number(content: dict[str, Any], name: str, least: int = 0) -> int:
     """An entry that is a 64-bit integer, else a `ValueError`."""
     value = content[name]
     if type(value) is not int or not least <= value < 2**63:
-        raise ValueError(f"{name} {short(value)} instead of a whole number of at least {least}")
+        raise ValueError(f"{name} {shown(value)} instead of a whole number of at least {least}")
     return value
 
 
