@@ -52,7 +52,7 @@ TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import toypack
 
 def test_imports_inside_functions_count_and_those_for_types_do_not(toy):
     page = toy(high=LATE.format("middle"), middle="import toypackage.low.code\n", low=TYPES.format("high"))
-    with pytest.raises(SystemExit, match=r"page\.md: expected the import graph of the code, found another one"):
+    with pytest.raises(SystemExit, match=r"page\.md: expected the current import graph, found an outdated one"):
         import_graph.main(["--check"], page)
     assert page.read_text() == PAGE
     import_graph.main([], page)
