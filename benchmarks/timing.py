@@ -63,8 +63,8 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
 
 def mean_joules(joules: list[float | None], seconds: list[float]) -> float | None:
     """Joules per call; None if the machine does not report them."""
-    told = [value for value in joules if value is not None]
-    return sum(told) / len(seconds) if len(told) == len(joules) else None
+    known = [value for value in joules if value is not None]
+    return sum(known) / len(seconds) if len(known) == len(joules) else None
 
 
 def median_seconds(n_calls: int, function: Callable[[], object]) -> float:

@@ -169,7 +169,7 @@ def find_reader(path: Path) -> ModuleType:
 
 
 def _could_be(path: Path, reader: ModuleType) -> bool:
-    """Avoids importing packages that are not needed: an HDF5 reader is only asked about HDF5 files."""
+    """Avoids importing unneeded packages: an HDF5 reader is tried only on HDF5 files."""
     if reader not in (minari, robomimic):
         return True
     if path.is_dir():

@@ -28,7 +28,7 @@ _DISTANCES_AT_ONCE = 2**29  # numbers in the largest matrix, 2 GiB
 _SAMPLES_AT_ONCE, LOGITS_AT_ONCE = 2**16, 2**27
 N_KEPT = 64 + 1024 + 1  # neighbors that the fused kernel sees, and one to bound the rest
 _SECOND_AT_ONCE, _SECOND_SEES = (64, 1024), 64 + 2048  # samples that get a second try, and neighbors that it sees
-_REDONE_AT_ONCE = 32  # samples that all neighbors are weighed for
+_REDONE_AT_ONCE = 32  # samples computed at once with all neighbors
 _N_GRAPHS = 12  # batch shapes whose graphs are kept
 
 

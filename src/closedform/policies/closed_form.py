@@ -46,7 +46,7 @@ _NONE_FOUND = np.empty((0, 0), np.int64)
 class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     """A diffusion policy whose score is computed in closed form from the demonstrations.
 
-    For each plan it takes the nearest demonstrations of the observation, weighs them with the observation kernel, and
+    For each plan it takes the nearest demonstrations of the observation, weights them with the observation kernel, and
     runs noise through the diffusion process with the smoothed conditional score of their chunks
     (eq:smoothed_cond_kernel). The parameters are those of `ClosedFormConfig`.
     """

@@ -146,7 +146,7 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class KernelConfig(PolicyConfig):
-    """Parameters of policies that weigh neighbors with the observation kernel."""
+    """Parameters of policies that weight neighbors with the observation kernel."""
 
     bandwidth: float = 0.09
     """h sqrt(D_z), as in the paper's tables, with h in units of the metric; comparable across feature widths D_z."""

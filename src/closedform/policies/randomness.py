@@ -35,5 +35,5 @@ class Streams:
         return np.stack([each.standard_normal(size[1:]) for each in self.generators])
 
     def spawn(self) -> Streams:
-        """New streams, one for each episode; the present ones do not change."""
+        """New streams, one for each episode; the current ones do not change."""
         return Streams([each.spawn(1)[0] for each in self.generators])

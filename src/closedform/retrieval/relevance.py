@@ -35,8 +35,8 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
 
     Args:
         spec: of the model.
-        store: of the episodes that are asked.
-        features: (n, D_z), of its windows, not weighed.
+        store: the episodes that are predicted.
+        features: (n, D_z), of its windows, before weighting.
     """
     weights = np.ones(features.shape[1])
     columns = _entry_columns(spec)

@@ -60,7 +60,7 @@ class TransferSpec:
 
     @cached_property
     def selected_frames(self) -> tuple[Frame, ...]:
-        """The frames asked for."""
+        """The requested frames."""
         return self.body_poses.select(self.frames)
 
     @cached_property

@@ -91,5 +91,5 @@ def _share(wanted: np.ndarray, turned: np.ndarray) -> float:
 
 
 def _steady(axes: np.ndarray) -> float:
-    """1 if all rotations (n, 3, 3) are equal, less the more they differ."""
+    """1 if all rotations (n, 3, 3) are equal, smaller the more they differ."""
     return float(np.linalg.svd(axes.mean(0), compute_uv=False).sum() / 3)
