@@ -144,6 +144,8 @@ def _json_delete(path: Path, at: Sequence[Any], **_: Any) -> None:
 def _copy(path: Path, root: Path, to: str, **_: Any) -> None:
     target = root / to if to else root
     if root.is_dir() and target != path and not target.is_dir():
+        if target.is_symlink():
+            target.unlink()
         shutil.copy(path, target)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from closedform.policies.demonstration_policy import NEGLIGIBLE, DemonstrationPolicy
-from closedform.policies.generated import Generated
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.generated import NEGLIGIBLE, Generated
 from closedform.retrieval.model import Model
 from closedform.retrieval.penalty import Penalty
 

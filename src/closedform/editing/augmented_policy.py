@@ -15,8 +15,7 @@ from closedform.editing.edited_policy import EditedPolicy, nearest_rows
 from closedform.errors import ConfigError
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
-from closedform.policies.demonstration_policy import NEGLIGIBLE
-from closedform.policies.generated import refuse_infinite
+from closedform.policies.generated import NEGLIGIBLE, refuse_infinite
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Streams
 from closedform.retrieval.metric import squared_distances

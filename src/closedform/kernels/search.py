@@ -165,13 +165,21 @@ def _add_scaled(total, factor, values):
 
 @jit()
 def cholesky(matrix, least):
-    """Replaces the lower triangle of a matrix by its Cholesky factor; pivots are at least `least` despite rounding."""
+    """Replaces the lower triangle of a matrix by its Cholesky factor; pivots are at least `least` despite rounding.
+
+    If rounding pushed a pivot below `least`, the column below it is rounding error too: divided by the pivot, it would
+    grow from column to column.
+    """
+    floor = math.sqrt(least)
     for a in range(matrix.shape[0]):
         for b in range(a + 1):
             rest = matrix[a, b]
             for c in range(b):
                 rest -= matrix[a, c] * matrix[b, c]
-            matrix[a, b] = math.sqrt(max(rest, least)) if a == b else rest / matrix[b, b]
+            if a == b:
+                matrix[a, b] = math.sqrt(max(rest, least))
+            else:
+                matrix[a, b] = rest / matrix[b, b] if matrix[b, b] > floor else 0.0
 
 
 @jit(reorder=True)

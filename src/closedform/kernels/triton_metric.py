@@ -53,8 +53,10 @@ def _metric(
     inverse = tl.where(diagonal, 1.0, 0.0)  # becomes the inverse of the factor, as its columns are eliminated
     for c in range(WIDTH):
         column = tl.sum(tl.where(d[None, :] == c, covariance, 0.0), 1)
-        pivot = tl.sqrt(tl.maximum(tl.sum(tl.where(d == c, column, 0.0), 0), regularization))
-        column = tl.where(d > c, column / pivot, 0.0)
+        left = tl.sum(tl.where(d == c, column, 0.0), 0)
+        pivot = tl.sqrt(tl.maximum(left, regularization))
+        kept = tl.where(left > regularization, 1.0, 0.0)  # else the column is rounding, as in `search.cholesky`
+        column = tl.where(d > c, column / pivot * kept, 0.0)
         row = tl.sum(tl.where(d[:, None] == c, inverse, 0.0), 0) / pivot
         inverse = tl.where(d[:, None] == c, row[None, :], inverse - column[:, None] * row[None, :])
         covariance -= column[:, None] * column[None, :]

@@ -36,9 +36,9 @@ class BatchPlanner:
     """The demonstrations of a closed-form policy on a device, as they were when it was made.
 
     Plans are those of the policy in float32: search, metric, frames and candidates in torch, and all diffusion steps of
-    a sample in one fused kernel. Between observations and chunks, nothing is copied
-    back to the host except which samples are left over, if any. On a GPU the work for each batch shape is captured once
-    as a graph and then replayed. Threads that share a planner wait for each other.
+    a sample in one fused kernel. Between observations and chunks, nothing is copied back to the host except which
+    samples are left over, if any. On a GPU the work for each batch shape is captured once as a graph and then replayed.
+    Threads that share a planner wait for each other.
 
         planner = policy.batch_planner("cuda")
         chunks = planner.sample(observations, n_samples=8)

@@ -21,8 +21,8 @@ from closedform.errors import DataError
 from closedform.kernels.records import Candidates, Draws, Observed, Planned, Rows, Sampling, Told
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.deadline import seconds_not_cut
-from closedform.policies.demonstration_policy import NEGLIGIBLE, DemonstrationPolicy, Made
-from closedform.policies.generated import Generated, unmeasured
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.generated import NEGLIGIBLE, Generated, Made, unmeasured
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed, generator
 from closedform.policies.saving import register_policy

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -18,33 +18,27 @@ from closedform.demos.episode import Episode, real_array
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
-from closedform.policies.config import KernelConfig, PolicyConfig, shown
+from closedform.policies.config import PolicyConfig, shown
 from closedform.policies.deadline import Deadline
-from closedform.policies.generated import Generated, refuse_infinite, refuse_unsound
+from closedform.policies.generated import Generated, Made, refuse_infinite, refuse_unsound, with_most_weight
 from closedform.policies.loop_memory import LoopMemory
+from closedform.policies.model_spec import DEFAULT_NEIGHBORS, find_targets, model_spec
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, generator
 from closedform.policies.saving import save_policy
-from closedform.retrieval.build import build_model, stays_recorded
+from closedform.retrieval.build import build_model
 from closedform.retrieval.faiss_index import Recall
-from closedform.retrieval.feature_map import make_feature_map
 from closedform.retrieval.goal import Goal
 from closedform.retrieval.limits import check_size
 from closedform.retrieval.model import Model
-from closedform.retrieval.observation_kernel import KernelSpec
 from closedform.retrieval.pace import breathe, gently, plan_begins
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.recorded_steps import Progress
-from closedform.retrieval.spec import ModelSpec, SearchSpec
+from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.store import Store
 from closedform.retrieval.targets import Targets
 from closedform.retrieval.term import Term
-from closedform.retrieval.transfer import TransferSpec
-from closedform.retrieval.window_spec import WindowSpec
-
-_DEFAULT_NEIGHBORS = 2000
-NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
 
@@ -133,38 +127,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     ) -> None:
         self.config: ConfigT = config
         self._action_layout = action_layout
-        if targets is not None:
-            action_layout = targets.layout(action_layout)
-        for term in terms:
-            if not isinstance(term, Term):
-                raise ConfigError(f"terms: expected objects of closedform.Term, found a {type(term).__name__}")
-        features = make_feature_map(feature_map or config.features, observation_layout, config.rotation_weight)
-        goal = (Goal(config.goal_weight),) if config.goal_weight else ()
-        n_action_steps = config.n_action_steps
-        spec = ModelSpec(
-            WindowSpec(observation_layout, action_layout, config.n_obs_steps, n_action_steps, config.padding),
-            KernelSpec(
-                feature_map=features,
-                metric=config.metric,
-                bandwidth=getattr(config, "bandwidth", KernelConfig.bandwidth),
-                regularization=config.regularization,
-                shrinkage=config.shrinkage,
-                choose_shrinkage=config.choose_shrinkage,
-                relevance=config.relevance,
-                distinct=config.distinct,
-                rotation_weight=config.rotation_weight,
-                terms=(*goal, *terms),
-            ),
-            TransferSpec(
-                observation_layout,
-                action_layout,
-                config.frames,
-                n_action_steps,
-                identity=config.missing_rotations == "identity",
-            ),
-            SearchSpec(config.index, config.recall, config.n_neighbors or _DEFAULT_NEIGHBORS),
-            targets,
-        )
+        spec = model_spec(config, observation_layout, action_layout, feature_map, terms, targets)
         self._lock = threading.Lock()
         self._deadline = Deadline(getattr(config, "deadline", None))
         self.next_episode_id = next_id
@@ -408,7 +371,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def n_neighbors(self, model: Model) -> int:
         """k, at most the number of the model's windows."""
-        return min(self.config.n_neighbors or _DEFAULT_NEIGHBORS, len(model))
+        return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(model))
 
     def to_robot(
         self, model: Model, windows: np.ndarray, made: Generated, lead: np.ndarray | None = None
@@ -430,31 +393,3 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder: config.json, policy.safetensors, and the index of a large one; see `load`."""
         save_policy(self, folder)
-
-
-def find_targets(demos: Demos, config: PolicyConfig) -> Targets | None:
-    """The targets that demonstrated displacements command, if they are to be planned."""
-    if config.targets == "off" or not Targets.candidates(demos.observation_layout, demos.action_layout):
-        return None
-    windows = WindowSpec(
-        demos.observation_layout, demos.action_layout, config.n_obs_steps, config.n_action_steps, config.padding
-    )
-    n_windows = int(windows.n_windows(np.array([len(episode) for episode in demos])).sum())
-    if stays_recorded(config.index, n_windows):  # recorded steps are planned as they are
-        return None
-    return Targets.find(demos)
-
-
-def with_most_weight(rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows (k,) whose weights (k,) are not negligible, and these weights, the largest first."""
-    used = np.flatnonzero(weights > NEGLIGIBLE)
-    used = used[np.argsort(-weights[used], kind="stable")]
-    return rows[used], weights[used]
-
-
-class Made(NamedTuple):
-    """A plan, the model that it was made from, and the rows (m,) of its demonstrations."""
-
-    plan: Plan
-    model: Model
-    rows: np.ndarray

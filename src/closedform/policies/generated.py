@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from closedform.errors import DataError
+from closedform.policies.plan import Plan
 from closedform.retrieval.finite import all_finite
+from closedform.retrieval.model import Model
+
+NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,21 @@ class Generated:
     ended: np.ndarray
     complete: bool = True
     mixed: np.ndarray = field(default_factory=lambda: np.ones((0, 0), bool))
+
+
+class Made(NamedTuple):
+    """A plan, the model that it was made from, and the rows (m,) of its demonstrations."""
+
+    plan: Plan
+    model: Model
+    rows: np.ndarray
+
+
+def with_most_weight(rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows (k,) whose weights (k,) are not negligible, and these weights, the largest first."""
+    used = np.flatnonzero(weights > NEGLIGIBLE)
+    used = used[np.argsort(-weights[used], kind="stable")]
+    return rows[used], weights[used]
 
 
 def unmeasured(number: int) -> DataError:

@@ -69,7 +69,8 @@ class Goal(Term):
         ends[ended] = found
         middle = np.median(found, axis=0)
         spread = np.square(_CONSISTENT * np.median(np.abs(found - middle), axis=0))
-        pooled = np.concatenate([np.full(len(b), spread[np.isin(columns, before + b)].mean()) for b in blocks])
+        sizes = [len(block) for block in blocks]
+        pooled = np.repeat([of.mean() for of in np.split(spread, np.cumsum(sizes)[:-1])], sizes)
         return replace(
             self,
             columns=columns,

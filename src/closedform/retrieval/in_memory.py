@@ -52,15 +52,16 @@ class InMemory:
         rows = rows_of(model.spec, [episode])
         store = model.store.append(episode, episode_id, rows)
         breathe()
-        kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes)
+        known = model.kernel.redundancy
+        kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes, known)
         if not kernel.has_scale_of(model.kernel):
             return self.build(model.spec, store.episodes, store.episode_ids)
-        features = scaled(rows.lifted, model.kernel.offset, model.kernel.scale, "window")
-        index = self.index.add(features)
+        kernel = replace(model.kernel, redundancy=kernel.redundancy)
+        index = self.index.add(scaled(rows.lifted, kernel.offset, kernel.scale, "window"))
         breathe()
-        if n_judging(len(store.episodes)) == n_judging(len(model.store.episodes)):
-            return self._fitted(model.spec, store, index, model.kernel)
-        return self._weighed(model.spec, store, index, model.kernel)
+        judged = n_judging(len(store.episodes)) == n_judging(len(model.store.episodes))
+        make = self._fitted if judged else self._weighed
+        return make(model.spec, store, index, kernel)
 
     def remove(self, model: Model, episode_id: int) -> Model:
         """The model without an episode, exactly as if it had never been added."""
@@ -75,13 +76,14 @@ class InMemory:
 
     def _kept(self, model: Model, keep: np.ndarray, *, weigh: bool) -> Model:
         store = model.store.keep(keep)
-        kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes)
+        known = model.kernel.redundancy
+        kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes, known)
         if not kernel.has_scale_of(model.kernel):
             return self.build(model.spec, store.episodes, store.episode_ids)
         breathe()
         index = self.index.remove(np.repeat(keep, model.store.counts))
         make = self._weighed if weigh else self._fitted
-        return make(model.spec, store, index, model.kernel)
+        return make(model.spec, store, index, replace(model.kernel, redundancy=kernel.redundancy))
 
     @classmethod
     def _weighed(cls, spec: ModelSpec, store: Store, index: ExactIndex, kernel: ObservationKernel) -> Model:

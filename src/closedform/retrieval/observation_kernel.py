@@ -12,11 +12,11 @@ import numpy as np
 
 from closedform.demos.episode import Episode
 from closedform.kernels.records import Candidates, Metric, Terms
-from closedform.retrieval.feature_map import FeatureMap, scaled
+from closedform.retrieval.feature_map import FeatureMap, GeometricFeatures, IdentityFeatures, scaled
 from closedform.retrieval.goal import Goal
 from closedform.retrieval.metric import covariance_factor, squared_distances
 from closedform.retrieval.penalty import Penalty
-from closedform.retrieval.redundancy import without_redundant
+from closedform.retrieval.redundancy import Redundancy, without_redundant
 from closedform.retrieval.shrinkage import usual_shrinkage
 from closedform.retrieval.statistics import Statistics
 from closedform.retrieval.term import Term
@@ -78,6 +78,7 @@ class ObservationKernel:
         shrinkage: how far covariances are shrunk toward a sphere.
         factor: (D_z, D_z), the Cholesky factor of a metric that is the same everywhere; (0, 0) for the local one.
         terms: fitted to the demonstrations.
+        redundancy: which observed numbers are redundant.
     """
 
     spec: KernelSpec
@@ -88,14 +89,31 @@ class ObservationKernel:
     shrinkage: float = 0.0
     factor: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     terms: tuple[Term, ...] = ()
+    redundancy: Redundancy | None = None
 
     @classmethod
-    def scaled_for(cls, spec: KernelSpec, statistics: Statistics, episodes: Sequence[Episode]) -> ObservationKernel:
-        """An unfitted kernel, scaled for features of these statistics, with all relevances 1."""
+    def scaled_for(
+        cls,
+        spec: KernelSpec,
+        statistics: Statistics,
+        episodes: Sequence[Episode],
+        known: Redundancy | None = None,
+    ) -> ObservationKernel:
+        """An unfitted kernel, scaled for features of these statistics, with all relevances 1.
+
+        Args:
+            spec: its parameters.
+            statistics: of the features before scaling.
+            episodes: the demonstrations.
+            known: the redundancy of a kernel whose first episodes may be the same.
+        """
         offset, scale = spec.feature_map.scaling(statistics)
+        redundancy = None
         if spec.distinct:
-            scale = without_redundant(spec.feature_map, statistics, episodes, scale, spec.rotation_weight)
-        return cls(spec, offset, scale, np.ones(len(scale)))
+            if isinstance(spec.feature_map, GeometricFeatures | IdentityFeatures):
+                redundancy = Redundancy.of(spec.feature_map, episodes, known)
+            scale = without_redundant(spec.feature_map, statistics, redundancy, scale, spec.rotation_weight)
+        return cls(spec, offset, scale, np.ones(len(scale)), redundancy=redundancy)
 
     def weighed(self, relevance: np.ndarray) -> ObservationKernel:
         """With other relevances, (D_z,); they are powers of two, so that the scale stays exact."""

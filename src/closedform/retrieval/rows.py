@@ -47,10 +47,11 @@ def rows_of(spec: ModelSpec, episodes: Sequence[Episode]) -> Rows:
     breathe()
     actions = transfer.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
     poses = [transfer.body_poses(episode.observations) for episode in paced(episodes)]
-    held = [transfer.held(of)[piece.steps] for of, piece in paced(zip(poses, pieces, strict=True))]
+    at_rows = [
+        (of[piece.steps], transfer.held(of)[piece.steps]) for of, piece in paced(zip(poses, pieces, strict=True))
+    ]
     turn_sums = [transfer.turn_sums(*pair) for pair in paced(zip(episodes, poses, strict=True))]
     steps = np.concatenate([piece.steps for piece in pieces])
-    last_poses = transfer.body_poses(windows[:, -1])
     breathe()
     feature_statistics = Statistics.of(lifted, counts)
     breathe()
@@ -60,11 +61,11 @@ def rows_of(spec: ModelSpec, episodes: Sequence[Episode]) -> Rows:
         lifted=lifted,
         actions=actions,
         steps=steps,
-        poses=last_poses,
-        held=np.concatenate(held),
+        poses=np.concatenate([of for of, _ in at_rows]),
+        held=np.concatenate([held for _, held in at_rows]),
         turn_sums=np.array(turn_sums),
         feature_statistics=feature_statistics,
-        action_statistics=action_statistics(transfer, episodes),
+        action_statistics=action_statistics(transfer, episodes, np.concatenate(poses)),
         action_ranges=np.array([action_range(episode) for episode in paced(episodes)]),
         last_observations=np.array([last_observation(episode) for episode in episodes]),
     )

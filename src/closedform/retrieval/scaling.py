@@ -32,11 +32,15 @@ class ActionScaling(NamedTuple):
     weight: np.ndarray
 
 
-def action_statistics(spec: TransferSpec, episodes: Sequence[Episode]) -> Statistics:
-    """Statistics of the encoded actions in each frame at the same step: (E, frames * D)."""
-    observations = np.concatenate([episode.observations for episode in episodes])
+def action_statistics(spec: TransferSpec, episodes: Sequence[Episode], poses: np.ndarray) -> Statistics:
+    """Statistics of the encoded actions in each frame at the same step: (E, frames * D).
+
+    Args:
+        spec: frames and encoding.
+        episodes: the demonstrations.
+        poses: (T, bodies, ...), of the bodies at each of their steps.
+    """
     actions = spec.encoding.encode(np.concatenate([episode.actions for episode in episodes]))
-    poses = spec.body_poses(observations)
     breathe()
     seen = [
         into_frame(actions[:, None], spec.encoding.blocks, *frame_axes(frame, poses, spec.body_poses.dimension))[:, 0]

@@ -46,7 +46,7 @@ class Summary:
         ranges = np.array([action_range(episode) for episode in episodes])
         return cls(
             feature_statistics=Statistics.of(lifted, np.array([len(step) for step in steps])).pooled(),
-            action_statistics=action_statistics(transfer, episodes).pooled(),
+            action_statistics=action_statistics(transfer, episodes, np.concatenate(poses)).pooled(),
             turn_sums=np.sum(turn_sums, axis=0)[None],
             action_range=np.array([ranges[:, 0].min(0), ranges[:, 1].max(0)]),
             last_observations=np.array([last_observation(episode) for episode in episodes]),

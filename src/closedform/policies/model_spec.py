@@ -1,0 +1,86 @@
+"""The specification of a model, from a policy's parameters and the demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.demos import Demos
+from closedform.demos.layout import Layout
+from closedform.errors import ConfigError
+from closedform.policies.config import KernelConfig, PolicyConfig
+from closedform.retrieval.build import stays_recorded
+from closedform.retrieval.feature_map import make_feature_map
+from closedform.retrieval.goal import Goal
+from closedform.retrieval.observation_kernel import KernelSpec
+from closedform.retrieval.spec import ModelSpec, SearchSpec
+from closedform.retrieval.targets import Targets
+from closedform.retrieval.term import Term
+from closedform.retrieval.transfer import TransferSpec
+from closedform.retrieval.window_spec import WindowSpec
+
+DEFAULT_NEIGHBORS = 2000
+
+
+def model_spec(
+    config: PolicyConfig,
+    observation_layout: Layout,
+    action_layout: Layout,
+    feature_map: Callable[[Any], Any] | None,
+    terms: Sequence[Term],
+    targets: Targets | None,
+) -> ModelSpec:
+    """The specification of the model that a policy with these parameters plans from.
+
+    Args:
+        config: the parameters.
+        observation_layout, action_layout: those of the demonstrations.
+        feature_map: a function instead of the parameter `features`.
+        terms: additional distance terms.
+        targets: the targets that displacements command, if they are to be planned.
+    """
+    for term in terms:
+        if not isinstance(term, Term):
+            raise ConfigError(f"terms: expected objects of closedform.Term, found a {type(term).__name__}")
+    if targets is not None:
+        action_layout = targets.layout(action_layout)
+    goal = (Goal(config.goal_weight),) if config.goal_weight else ()
+    return ModelSpec(
+        WindowSpec(observation_layout, action_layout, config.n_obs_steps, config.n_action_steps, config.padding),
+        KernelSpec(
+            feature_map=make_feature_map(feature_map or config.features, observation_layout, config.rotation_weight),
+            metric=config.metric,
+            bandwidth=getattr(config, "bandwidth", KernelConfig.bandwidth),
+            regularization=config.regularization,
+            shrinkage=config.shrinkage,
+            choose_shrinkage=config.choose_shrinkage,
+            relevance=config.relevance,
+            distinct=config.distinct,
+            rotation_weight=config.rotation_weight,
+            terms=(*goal, *terms),
+        ),
+        TransferSpec(
+            observation_layout,
+            action_layout,
+            config.frames,
+            config.n_action_steps,
+            identity=config.missing_rotations == "identity",
+        ),
+        SearchSpec(config.index, config.recall, config.n_neighbors or DEFAULT_NEIGHBORS),
+        targets,
+    )
+
+
+def find_targets(demos: Demos, config: PolicyConfig) -> Targets | None:
+    """The targets that demonstrated displacements command, if they are to be planned."""
+    if config.targets == "off" or not Targets.candidates(demos.observation_layout, demos.action_layout):
+        return None
+    windows = WindowSpec(
+        demos.observation_layout, demos.action_layout, config.n_obs_steps, config.n_action_steps, config.padding
+    )
+    n_windows = int(windows.n_windows(np.array([len(episode) for episode in demos])).sum())
+    if stays_recorded(config.index, n_windows):  # recorded steps are planned as they are
+        return None
+    return Targets.find(demos)
