@@ -21,7 +21,7 @@ from closedform.kernels.transfer import choose_transfer, transfer_chunk
 from closedform.policies.closed_form import HEADROOM
 from timing import median_seconds
 
-EMPTIED: dict[str, dict[str, tuple[int, ...]]] = {  # arguments that leave a part of the diffusion nothing to do
+EMPTIED: dict[str, dict[str, tuple[int, ...]]] = {  # arguments with which a part of the diffusion has nothing to do
     "measure_from": {"candidates": (0,)},
     "could_matter": {"log_weights": (0,)},
     "shifts_of": {"perturbations": (0, -1)},
@@ -38,11 +38,11 @@ DIFFUSION_PARTS = {
     "average": "exponentials and averages",
 }
 
-jit_anew: Any = numba.njit(error_model="numpy")  # not kept on disk, where it would outlive the kernels it calls
+jit_anew: Any = numba.njit(error_model="numpy")  # not cached on disk, where it would outlive the kernels it calls
 
 
 class Recorder:
-    """Stands in for a compiled function and keeps the arguments that it is called with."""
+    """Wraps a compiled function and records the arguments of its calls."""
 
     def __init__(self, function: Any):
         self.function, self.overloads = function, function.overloads
@@ -64,7 +64,7 @@ def transfer_near(rows, neighbors, log_weights, reach, transfers, choice, rotati
 
 
 def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Callable[[], object]], dict[str, Any]]:
-    """The parts of one plan, as functions that do them again, and the calls of which its diffusion consists."""
+    """The parts of one plan, as functions that repeat them, and the calls that its diffusion makes."""
     recorder = Recorder(fused.plan_one)
     with mock.patch.object(fused, "plan_one", recorder):
         policy.plan(window, seed=0)
@@ -124,10 +124,10 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
 
 
 def measure_parts(policy: ClosedFormPolicy, windows: np.ndarray, rounds: int) -> dict[str, Any]:
-    """Microseconds of each part of a plan and of each part of its diffusion, and what its exponentials are.
+    """Microseconds of each part of a plan and of its diffusion, and the number of its exponentials.
 
     Parts of the diffusion take about as long as calling them from Python. So each is also called with nothing to do,
-    and what is left is its own.
+    and that time is subtracted.
     """
     plan_parts: dict[str, list[float]] = {}
     diffusion_parts: dict[str, list[float]] = {}
@@ -160,13 +160,13 @@ def measure_parts(policy: ClosedFormPolicy, windows: np.ndarray, rounds: int) ->
 
 
 def replay(function: Callable[..., object], calls: list[tuple[Any, ...]]) -> None:
-    """Makes the same calls again."""
+    """Repeats recorded calls."""
     for arguments in calls:
         function(*arguments)
 
 
 def emptied(call: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    """A call's arguments with some arrays that have nothing along a dimension, and counts that are 0."""
+    """A call's arguments with some arrays made empty and counts set to 0."""
     empty = {}
     for name, shape in shapes.items():
         old = call[name]

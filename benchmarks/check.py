@@ -1,6 +1,6 @@
 """Compares the ratios of a quick run with those of the committed one: `make bench-check`.
 
-Ratios alone, as machines differ. They are written such that more is better for us.
+Only ratios are compared, since machines differ. More is always better for us.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOLERANCE = 1.5
 
 @dataclass(frozen=True)
 class Comparison:
-    """One ratio then and now; None where it was not measured."""
+    """A ratio before and now; None if it was not measured."""
 
     name: str
     before: float | None
@@ -33,7 +33,7 @@ class Comparison:
 
     @property
     def regressed(self) -> bool:
-        """Whether that is too much."""
+        """Whether that exceeds the tolerance."""
         return self.worse is not None and self.worse > TOLERANCE
 
     def __str__(self) -> str:
@@ -68,10 +68,10 @@ def quick_run() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints all ratios, and fails with a line for each that got worse by more than the tolerance."""
+    """Prints all ratios, and fails with a line for each that is worse by more than the tolerance."""
     parser = argparse.ArgumentParser(description="Compares the ratios of a quick run with committed ones.")
     parser.add_argument("--baseline", type=Path, default=BASELINE, help="cpu.json or gpu.json to compare with")
-    parser.add_argument("--fresh", type=Path, help="the same of a run that was made already")
+    parser.add_argument("--fresh", type=Path, help="the same file of an existing run, instead of a new run")
     arguments = parser.parse_args()
     baseline = json.loads(arguments.baseline.read_text(encoding="utf-8"))
     fresh = json.loads(arguments.fresh.read_text(encoding="utf-8")) if arguments.fresh else quick_run()
@@ -84,12 +84,12 @@ def main() -> None:
     for comparison in regressed:
         print(
             f"REGRESSION {comparison.name}: {comparison.before:.3g} before, {comparison.now:.3g} now, "
-            f"{comparison.worse:.2f} times worse, where {TOLERANCE} is allowed",
+            f"{comparison.worse:.2f} times worse; allowed is {TOLERANCE}",
             file=sys.stderr,
         )
     if regressed:
         sys.exit(1)
-    print(f"no ratio is worse by more than {TOLERANCE} times")
+    print(f"no ratio is more than {TOLERANCE} times worse")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Contenders: everything that plans, made from the same demonstrations and asked about the same windows."""
+"""Contenders: all planners, built from the same demonstrations and queried with the same windows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ N_OBS_STEPS = 2  # in all of the paper's tables
 
 
 class CannotRunError(Exception):
-    """A contender needs something that this machine does not have; the message says what."""
+    """A contender needs something that this machine lacks; the message says what."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Task:
     """What contenders plan for.
 
     Attributes:
-        demos: what policies are made of.
+        demos: the demonstrations that policies are built from.
         windows: (n, N_o, D_o), of other episodes, in random order.
-        parameters: of the closed-form policy, where they are not those of the preset `paper`.
+        parameters: of the closed-form policy, other than those of the preset `paper`.
         make_network: makes the neural policy.
     """
 
@@ -45,7 +45,7 @@ class Task:
 
     @classmethod
     def of(cls, demos: Demos, make_network: Callable[[], NeuralPolicy], **parameters: Any) -> Task:
-        """A task whose windows are those of the last episodes."""
+        """A task whose windows are from the last episodes."""
         view = np.lib.stride_tricks.sliding_window_view
         windows = [view(e.observations, N_OBS_STEPS, axis=0).swapaxes(1, 2) for e in demos[-N_HELD_OUT:]]
         shuffled = np.random.default_rng(0).permutation(np.concatenate(windows))
@@ -93,7 +93,7 @@ class Task:
 
     @cached_property
     def compiled_network(self) -> NeuralPolicy:
-        """The same, compiled."""
+        """The same network, compiled."""
         from peers.compiled_network import compiled
 
         return compiled(self.network, self.windows[0])
@@ -104,9 +104,9 @@ class Contender:
     """One row of a table.
 
     Attributes:
-        make: from a task to something that plans for its i-th window.
+        make: from a task to a function that plans for its i-th window.
         n_calls: in a full run.
-        module: what has to be imported before it can be made.
+        module: has to be imported before.
     """
 
     make: Callable[[Task], Call]
@@ -115,13 +115,13 @@ class Contender:
 
 
 def kernel(task: Task) -> Call:
-    """The preset `paper` as it is."""
+    """The preset `paper`."""
     policy = task.paper
     return lambda i: policy.plan(task.window(i), seed=task.seed)
 
 
 def default_preset(task: Task) -> Call:
-    """The default instead, which sees one observation."""
+    """The default preset, which uses one observation."""
     policy = ClosedFormPolicy(task.demos)
     return lambda i: policy.plan(task.window(i)[-1], seed=task.seed)
 
@@ -148,13 +148,13 @@ def nearest_neighbor(task: Task) -> Call:
 
 
 def direct_jax(task: Task) -> Call:
-    """The peer in JAX, which is given windows as features and leaves chunks normalized."""
+    """The peer in JAX, which takes windows as features and returns normalized chunks."""
     peer, queries = task.peer, task.queries
     return lambda i: peer(queries[i % len(queries)], task.seed)
 
 
 def neural(task: Task, sampler: str, n_steps: int, *, compiled: bool = False) -> Call:
-    """The neural policy with some sampler."""
+    """The neural policy with a sampler."""
     network = task.compiled_network if compiled else task.network
     policy = network.with_sampling(sampler, n_steps)
     policy.model = network.model
@@ -162,7 +162,7 @@ def neural(task: Task, sampler: str, n_steps: int, *, compiled: bool = False) ->
 
 
 def check_peer(task: Task) -> None:
-    """Makes sure that the peer computes the same thing: the same seed gives the same chunk, to float32 accuracy."""
+    """Checks that the peer computes the same: the same seed gives the same chunk, to float32 accuracy."""
     policy, differences = task.paper, []
     for i in range(20):
         window, rng = task.windows[i : i + 1], np.random.default_rng(i)

@@ -1,4 +1,4 @@
-"""What a plan costs as its sizes grow, beside what this core could do at most, and what the rest is spent on."""
+"""The cost of a plan as its sizes grow, compared with the limits of this core, and where the rest of the time goes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_policy(task: Task, name: str, value: int) -> ClosedFormPolicy:
     """The policy of the preset `paper` with one size changed."""
     if name == "n_episodes":
         return ClosedFormPolicy(many(task.demos, value), "paper", index="exact")
-    if name == "chunk_size":  # padded, or long chunks would not fit into the episodes
+    if name == "chunk_size":  # padded, since long chunks would not fit into the episodes
         n_action_steps = value // task.demos.action_layout.width
         return ClosedFormPolicy(task.demos, "paper", n_action_steps=n_action_steps, padding=True)
     changed: dict[str, Any] = {name: value}
@@ -50,7 +50,7 @@ def make_policy(task: Task, name: str, value: int) -> ClosedFormPolicy:
 
 
 def many(demos: Demos, n_episodes: int) -> Demos:
-    """The first episodes, or all of them again and again, each time moved a little."""
+    """The first episodes, or all of them repeatedly, slightly shifted each time."""
     rng = np.random.default_rng(0)
     episodes = []
     for i in range(n_episodes):
@@ -93,7 +93,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def features_bytes(policy: ClosedFormPolicy) -> int:
-    """What the search reads: all features of all windows."""
+    """The bytes that the search reads: all features of all windows."""
     features = policy.model.index.rows()
     return features.size * features.itemsize
 
@@ -127,7 +127,7 @@ def measure_sweep(task: Task, name: str, rates: dict[str, float], quick: bool) -
 
 
 def report(facts: dict[str, Any]) -> str:
-    """The section for people."""
+    """The section of the report."""
     rates, plan, reached = facts["rates"], facts["plan"], facts["reached"]
     total = plan["plan_us"]
     inside = [[f"diffusion: {name}", *share(value, total)] for name, value in plan["diffusion_us"].items()]
@@ -135,17 +135,17 @@ def report(facts: dict[str, Any]) -> str:
     lines = [
         "## What a plan costs",
         "",
-        "![Time of a plan against its sizes, and what it is spent on](costs.png)",
+        "![Time of a plan as a function of its sizes, and its parts](costs.png)",
         "",
-        f"This core makes {number(rates['exponentials_per_s'] / 1e9)} exponentials a nanosecond (of numbers in the "
-        f"first-level cache) and reads {number(rates['read_features_bytes_per_s'] / 1e9)} GB/s from arrays as large as "
+        f"This core computes {number(rates['exponentials_per_s'] / 1e9)} exponentials per nanosecond (of numbers in "
+        f"the L1 cache) and reads {number(rates['read_features_bytes_per_s'] / 1e9)} GB/s from arrays as large as "
         f"Push-T's features, {number(rates['read_memory_bytes_per_s'] / 1e9)} GB/s from memory. "
         f"A Push-T plan takes {number(total)} us on average:",
         "",
         table(["part", "us", "share"], parts + inside),
         "",
         f"- The search reads {plan['search_bytes'] / 1e6:.2f} MB at {number(plan['search_bytes_per_s'] / 1e9)} GB/s: "
-        f"{percent(reached['search, of the read rate'])} of what this core reads.",
+        f"{percent(reached['search, of the read rate'])} of this core's read rate.",
         f"- {plan['exponentials_needed']:,.0f} exponentials are needed, {plan['exponentials_computed']:,.0f} computed. "
         f"The function that computes and averages them reaches "
         f"{percent(reached['exponentials and averages, of the exponential rate'])} of the exponential rate, the whole "
@@ -153,7 +153,7 @@ def report(facts: dict[str, Any]) -> str:
         f"- Reading once and the exponentials alone would take {number(sum(plan['floors_us'].values()))} us, "
         f"{percent(reached['plan, of both'])} of the plan. The rest is in the table.",
         "",
-        "p50 of a plan in ms as one size grows; in brackets the least time for its exponentials and its search:",
+        "p50 of a plan in ms as one size grows; in parentheses the least time for its exponentials and its search:",
         "",
     ]
     for name, points in facts["sweeps"].items():
@@ -170,7 +170,7 @@ def share(value: float, total: float) -> list[str]:
 
 
 def percent(value: float) -> str:
-    """A share for people."""
+    """A fraction as text."""
     return f"{100 * value:.0f}%" if abs(value) >= 0.1 else f"{100 * value:.1f}%"
 
 
@@ -196,7 +196,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
 
 def draw_parts(axis: Any, plan: dict[str, Any]) -> None:
-    """Bars for the parts of a plan, the diffusion's own in another color, with what they could be at least."""
+    """Bars for the parts of a plan, those of the diffusion in another color, with their lower bounds."""
     outside = {name: value for name, value in plan["parts_us"].items() if name not in ("diffusion", "everything else")}
     rows = [(name, value, COLORS[5]) for name, value in outside.items()]
     rows += [(name, value, COLORS[3]) for name, value in plan["diffusion_us"].items()]

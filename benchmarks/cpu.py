@@ -1,6 +1,6 @@
 """The benchmark on one core, everything in one run: `make bench`.
 
-Each section is a module that measures something and reports it; what it measured goes under its name in cpu.json.
+Each section is a module that measures something and reports it; its measurements are under its name in cpu.json.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ RESULTS, TRIALS = Path("docs/results/bench"), Path("outputs/bench")
 
 def main() -> None:
     """Measures, and writes cpu.json, cpu.md and the figures of the sections."""
-    parser = argparse.ArgumentParser(description="Everything that is measured on one core.")
-    parser.add_argument("--sections", default=",".join(SECTIONS), help="some of them, with commas between")
+    parser = argparse.ArgumentParser(description="Runs all benchmarks on one core.")
+    parser.add_argument("--sections", default=",".join(SECTIONS), help="the sections to run, separated by commas")
     parser.add_argument("--quick", action="store_true", help="small counts: a smoke test")
     parser.add_argument("--output", type=Path, help=f"folder; {RESULTS} for a full run of all sections, else {TRIALS}")
     arguments = parser.parse_args()
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def drop_outdated_code() -> None:
-    """Drops compiled kernels older than any kernel's source; numba looks at the file of a function alone."""
+    """Drops compiled kernels older than any kernel's source; numba checks only the file of the function itself."""
     newest = max(path.stat().st_mtime for path in KERNELS.glob("*.py"))
     for path in KERNELS.glob("__pycache__/*.nb[ic]"):
         if path.stat().st_mtime < newest:

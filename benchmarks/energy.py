@@ -1,17 +1,17 @@
-"""Energy: what the processor's own counters (RAPL) say, where the machine lets them be read."""
+"""Energy from the processor's own counters (RAPL), if they are readable."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 POWERCAP = Path("/sys/class/powercap")
-NOT_TOLD = "not told by this machine"
+NOT_TOLD = "not available on this machine"
 
 Counters = dict[str, tuple[int, int]]
 
 
 def read_counters(folder: Path = POWERCAP) -> Counters:
-    """Microjoules that each processor package has used, and where its counter wraps; empty where none can be read."""
+    """Microjoules used by each processor package, and where its counter wraps; empty if none is readable."""
     counters: Counters = {}
     for package in sorted(folder.glob("intel-rapl:*")):  # AMD's too; subdomains have a second colon
         if package.name.count(":") == 1:
@@ -24,7 +24,7 @@ def read_counters(folder: Path = POWERCAP) -> Counters:
 
 
 def joules_between(before: Counters, after: Counters) -> float | None:
-    """Joules of all packages, idle cores included; None where none can be read."""
+    """Joules of all packages, including idle cores; None if no counter is readable."""
     if not before or before.keys() != after.keys():
         return None
     return sum((after[name][0] - used) % wraps for name, (used, wraps) in before.items()) / 1e6

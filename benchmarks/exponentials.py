@@ -1,4 +1,4 @@
-"""Exponentials: how many a plan needs, how many the fused kernel evaluates, and how many a GPU makes in a second."""
+"""Exponentials: how many a plan needs, how many the fused kernel evaluates, and how many a GPU computes per second."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _only_exponentials(numbers, LOOPS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def rate() -> float:
-    """Exponentials a second when nothing else is done."""
+    """Exponentials per second when nothing else is done."""
     numbers = torch.rand(N_NUMBERS, device="cuda")
     times = []
     for _ in range(5):
@@ -40,7 +40,7 @@ def rate() -> float:
 
 
 def count(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
-    """Of a plan on average, over some observations."""
+    """The average counts of a plan over some observations."""
     queries = planner.queries(planner.policy.windows(observations))
     numbers = planner.draw(len(queries), 1, torch.Generator("cuda").manual_seed(0))
     near = planner.neighbors(queries, everything=True)

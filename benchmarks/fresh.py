@@ -1,4 +1,4 @@
-"""What a contender costs in a process of its own, on Push-T: memory, and time from its imports to its first plan."""
+"""The cost of a contender in its own process, on Push-T: memory, and time from its imports to its first plan."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def in_fresh_process(name: str) -> dict[str, float | None]:
 
 
 def main(name: str) -> None:
-    """Imports, then loads, builds and plans; prints what came on top of the imports."""
+    """Imports, then loads, builds and plans; prints the cost beyond the imports."""
     from contenders import CONTENDERS
     from push_t import make_task
 
     contender = CONTENDERS[name]
     importlib.import_module(contender.module)
     if RESET.exists():
-        RESET.write_text("5")  # forget how much the imports took at their peak
+        RESET.write_text("5")  # resets the peak, which the imports have raised
     imported, start = resident_mb("VmRSS"), time.perf_counter()
     call = contender.make(make_task())
     call(0)
@@ -39,7 +39,7 @@ def main(name: str) -> None:
 
 
 def resident_mb(name: str) -> float | None:
-    """Resident memory of this process as Linux tells it, now (`VmRSS`) or at its peak (`VmHWM`)."""
+    """Resident memory of this process as Linux reports it, current (`VmRSS`) or peak (`VmHWM`)."""
     if not STATUS.exists():
         return None
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))

@@ -1,7 +1,7 @@
-"""Planning in batches on a GPU beside the same mathematics in JAX and torch, everything in one run: `make bench-gpu`.
+"""Planning in batches on a GPU, compared with the same mathematics in JAX and torch, in one run: `make bench-gpu`.
 
-Times are from features on the device to chunks on the device, random numbers included, but for the rows that say
-otherwise. A peer that runs out of memory for a batch has no entry there.
+Times are from features on the device to chunks on the device, including random numbers, unless a row says otherwise. A
+peer that runs out of memory for a batch has no entry there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from closedform.retrieval.penalty import Penalty
 from report import heading, number, table
 
 BATCHES = (1, 4, 16, 64, 256, 1024, 4096, 16384)
-PEER_BATCHES = (1, 64, 1024, 4096, 16384)  # JAX compiles up to a minute for each
+PEER_BATCHES = (1, 64, 1024, 4096, 16384)  # JAX takes up to a minute to compile each
 COMPARED = 4096
 N_CHECKED = 64
 N_HELD_OUT = 10
@@ -39,10 +39,10 @@ LATENCY_TARGET_MS = 1.0
 
 def main() -> None:
     """Measures, and writes gpu.json and gpu.md."""
-    parser = argparse.ArgumentParser(description="Everything that is measured on a GPU.")
+    parser = argparse.ArgumentParser(description="Runs all benchmarks on a GPU.")
     parser.add_argument("--demos", default="pusht", help="Push-T demonstrations: a path, or a dataset's name")
     parser.add_argument("--output", type=Path, default=Path("docs/results/bench"), help="folder")
-    parser.add_argument("--commit", help="of the code, where the folder is no checkout")
+    parser.add_argument("--commit", help="commit of the code, if the folder is not a checkout")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("expected a GPU that torch can use, found none; `make bench` measures what needs none")
@@ -117,7 +117,7 @@ def measure(demos: Demos) -> dict[str, Any]:
 
 
 def batch(observations: np.ndarray, size: int) -> np.ndarray:
-    """So many observations, repeated where there are fewer."""
+    """`size` observations, repeated if there are fewer."""
     return observations[np.arange(size) % len(observations)]
 
 
@@ -135,7 +135,7 @@ def milliseconds(call: Callable[[], object], n_calls: int = 20) -> float:
 
 
 def ours(planner: BatchPlanner, observations: np.ndarray) -> dict[str, float]:
-    """Milliseconds for each size of batch, from features to chunks."""
+    """Milliseconds for each batch size, from features to chunks."""
     rng, found = torch.Generator("cuda").manual_seed(0), {}
     for size in tqdm(BATCHES, desc="closedform", leave=False):
         queries = planner.queries(planner.policy.windows(batch(observations, size)))
@@ -144,7 +144,7 @@ def ours(planner: BatchPlanner, observations: np.ndarray) -> dict[str, float]:
 
 
 def from_numpy(planner: BatchPlanner, observations: np.ndarray) -> dict[str, float]:
-    """The same, from observations to actions as a user sees them."""
+    """The same, from observations to actions in numpy arrays."""
     return {
         str(size): milliseconds(lambda size=size: planner.sample(batch(observations, size), seed=0), 10)
         for size in BATCHES
@@ -152,7 +152,7 @@ def from_numpy(planner: BatchPlanner, observations: np.ndarray) -> dict[str, flo
 
 
 def errors(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
-    """Largest differences of chunks from the reference's in float64, given the same random numbers."""
+    """The largest differences from the reference's chunks in float64, given the same random numbers."""
     policy = planner.policy
     windows = policy.windows(batch(observations[:: max(1, len(observations) // N_CHECKED)], N_CHECKED))
     rng = np.random.default_rng(0)
@@ -171,14 +171,14 @@ def errors(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
 
 
 def left_over(planner: BatchPlanner, observations: np.ndarray) -> float:
-    """The share of plans that the fused kernel leaves over at its first try, since other neighbors matter."""
+    """The fraction of plans that the fused kernel's first attempt leaves over, since other neighbors matter."""
     queries = planner.queries(planner.policy.windows(batch(observations, COMPARED)))
     numbers = planner.draw(COMPARED, 1, torch.Generator("cuda").manual_seed(0))
     return float(planner._diffuse_fused(planner.neighbors(queries), numbers)[1].float().mean())
 
 
 def parts_of_a_plan(planner: BatchPlanner, observations: np.ndarray) -> dict[str, float]:
-    """Milliseconds of the parts at the size that is compared."""
+    """Milliseconds of the parts of a plan at the compared batch size."""
     from closedform.kernels import torch_plan
 
     store, k = planner.device_store, planner._k
@@ -195,7 +195,7 @@ def parts_of_a_plan(planner: BatchPlanner, observations: np.ndarray) -> dict[str
 
 
 def neural_milliseconds(observations: np.ndarray) -> dict[str, float]:
-    """One plan of the network that is in the package."""
+    """One plan of the network that comes with the package."""
     policy = load_policy("pusht-dit").to("cuda")
     assert isinstance(policy, NeuralPolicy)
     window, rng = batch(observations, 1)[0], np.random.default_rng(0)
@@ -208,7 +208,7 @@ def neural_milliseconds(observations: np.ndarray) -> dict[str, float]:
 
 
 def peers(policy: ClosedFormPolicy, observations: np.ndarray) -> dict[str, dict[str, float]]:
-    """Milliseconds of the same written directly, for each size of batch that fits."""
+    """Milliseconds of the same written directly, for each batch size that fits."""
     from peers.batched_jax import BatchedJax
     from peers.batched_torch import BatchedTorch
 
@@ -234,7 +234,7 @@ def peers(policy: ClosedFormPolicy, observations: np.ndarray) -> dict[str, dict[
             prepared = peer.prepare(batch(queries, size))
             try:
                 rows[name][str(size)] = milliseconds(lambda peer=peer, prepared=prepared: peer(prepared), 3)
-            except (RuntimeError, ValueError) as error:  # both libraries' ways of saying that memory ran out
+            except (RuntimeError, ValueError) as error:  # how the two libraries report that memory ran out
                 if "memory" not in str(error).lower():
                     raise
         torch.cuda.empty_cache()
@@ -242,7 +242,7 @@ def peers(policy: ClosedFormPolicy, observations: np.ndarray) -> dict[str, dict[
 
 
 def report(results: dict[str, Any]) -> str:
-    """Everything for people."""
+    """The report."""
     counted, ratios, accuracy = results["exponentials"], results["ratios"], results["accuracy"]
     rows = [
         [name, *(number(row.get(str(size))) for size in BATCHES)] for name, row in results["plans_per_second"].items()
@@ -252,20 +252,20 @@ def report(results: dict[str, Any]) -> str:
     lines = [
         *heading("Benchmark on a GPU", results, f"{results['machine']['gpu']}, {results['machine']['processor']}"),
         "",
-        "## Plans a second",
+        "## Plans per second",
         "",
         "Push-T, S = 100, k = 2000, M = 32, one sample for each of B observations.",
         "",
         table(["", *(f"B = {size:,}" for size in BATCHES)], rows),
         "",
-        f"- At B = 4,096 the direct JAX version takes {number(jax)} times as long; the aim is 20, {reached(jax, 20)}.",
-        f"- One plan with a captured graph takes {number(latency)} ms; the aim is 1 ms, "
+        f"- At B = 4,096 the direct JAX version takes {number(jax)} times as long; target: 20, {reached(jax, 20)}.",
+        f"- One plan with a captured graph takes {number(latency)} ms; the target is 1 ms, "
         f"{'reached' if latency < LATENCY_TARGET_MS else '**missed**'}. The network in the package takes "
         + ", ".join(f"{number(ms)} ms with {name}" for name, ms in results["one_plan_neural_ms"].items())
         + ".",
         "- Against the reference in float64, in normalized actions: "
         + "; ".join(
-            f"preset {preset} {row['worst']:.1e} at worst of {row['plans']} plans"
+            f"preset {preset} at most {row['worst']:.1e} over {row['plans']} plans"
             + (f", of which {row['other_frame']} chose another frame" if row["other_frame"] else "")
             + f", and {row['left_over']:.2%} are left over by the fused kernel"
             for preset, row in accuracy.items()
@@ -276,17 +276,17 @@ def report(results: dict[str, Any]) -> str:
         "",
         f"A plan needs {number(counted['needed'])} exponentials: those of (step, perturbation, neighbor) whose term "
         f"is within {number(counted['cut'])} nats of the largest, counted with all neighbors. The fused kernel "
-        f"evaluates {number(counted['evaluated'])}. This GPU makes {counted['rate'] / 1e12:.2f} of them a picosecond, "
-        f"which would allow {counted['bound_plans_per_second'] / 1e6:,.0f} million plans a second.",
+        f"evaluates {number(counted['evaluated'])}. This GPU computes {counted['rate'] / 1e12:.2f} of them per "
+        f"picosecond, which would allow {counted['bound_plans_per_second'] / 1e6:,.0f} million plans per second.",
         "",
         f"- A whole plan reaches {counted['share_of_a_plan']:.2%} of that, the diffusion alone "
-        f"{counted['share_of_the_fused_loop']:.2%}; the aim is 25%, "
+        f"{counted['share_of_the_fused_loop']:.2%}; the target is 25%, "
         f"{reached(counted['share_of_the_fused_loop'], 0.25)}. Of the rate of exponentials, those that it evaluates "
         f"take {counted['share_of_evaluated_in_the_loop']:.1%}.",
-        f"- Without pruning a plan needs {number(counted['all'])}, which would bound any version at "
-        f"{number(counted['rate'] / counted['all'])} plans a second: a plan here reaches "
+        f"- Without pruning a plan needs {number(counted['all'])}, which would limit any version to "
+        f"{number(counted['rate'] / counted['all'])} plans per second: a plan here reaches "
         f"{counted['share_of_the_bound_without_pruning']:.0%} of that.",
-        "- Pruning leaves so few that they are not what a plan costs. Its parts at B = 4,096: "
+        "- Pruning leaves so few that they no longer dominate. The parts of a plan at B = 4,096: "
         + ", ".join(f"{name} {number(ms)} ms" for name, ms in results["parts_ms"].items())
         + ".",
     ]
@@ -294,7 +294,7 @@ def report(results: dict[str, Any]) -> str:
 
 
 def reached(value: float | None, least: float) -> str:
-    """Whether an aim was reached."""
+    """Whether a target was reached."""
     return "not measured" if value is None else "reached" if value >= least else "**missed**"
 
 

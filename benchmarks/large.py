@@ -1,6 +1,6 @@
-"""More demonstrations than fit comfortably: exact search and faiss from 10^4 to 10^7 windows of 14 + 7 numbers.
+"""Large sets of demonstrations: exact search and faiss from 10^4 to 10^7 windows of 14 + 7 numbers.
 
-Each size is built in a process of its own on all cores, saved, and opened by another one on the one core that plans.
+Each size is built in its own process on all cores, saved, and opened by another process that plans on one core.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def made_up(n_steps: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Observations (n, 14) and actions (n, 7) of an arm that reaches for an object and takes it somewhere, float32."""
+    """Synthetic observations (n, 14) and actions (n, 7) of an arm that fetches an object, float32."""
     rng, mix = np.random.default_rng(seed), np.random.default_rng(123).normal(size=(7, 7)) / np.sqrt(7)
     n_episodes = n_steps // N_STEPS
     observations = np.empty((n_episodes, N_STEPS, 14), np.float32)
@@ -74,7 +74,7 @@ def made_up(n_steps: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _child(task: str, folder: str, n: int, *, free: bool = False) -> dict[str, Any]:
-    """What a process of its own measures; `free` to use all cores."""
+    """Measures in a new process; `free` to use all cores."""
     environment = {name: value for name, value in os.environ.items() if not (free and name in THREADS)}
     command = [sys.executable, __file__, task, folder, str(n), *(["free"] if free else [])]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
@@ -82,7 +82,7 @@ def _child(task: str, folder: str, n: int, *, free: bool = False) -> dict[str, A
 
 
 def build(folder: str, n: int) -> dict[str, Any]:
-    """Indexes made-up demonstrations and saves the policy."""
+    """Indexes synthetic demonstrations and saves the policy."""
     from closedform import ClosedFormPolicy, Demos
 
     observations, actions = made_up(n)
@@ -138,7 +138,7 @@ def exact(folder: str, n: int) -> dict[str, Any]:
 
 
 def small_worlds(folder: str, n: int) -> dict[str, Any]:
-    """The other kind of index, hierarchical navigable small worlds (HNSW), on the same features: search alone."""
+    """An HNSW index of the same features: search alone."""
     import faiss
 
     from closedform import ClosedFormPolicy
@@ -183,7 +183,7 @@ def _p50(sizes: dict[str, Any], n: int, kind: str) -> float:
 
 
 def _crossover(sizes: dict[str, Any]) -> float | None:
-    """The number of windows from which on faiss is faster, between two sizes by their logarithms."""
+    """The number of windows from which faiss is faster, interpolated between two sizes on a log scale."""
     both = [
         (int(n), np.log(row["exact"]["p50_ms"] / row["faiss"]["p50_ms"])) for n, row in sizes.items() if "exact" in row
     ]
@@ -194,7 +194,7 @@ def _crossover(sizes: dict[str, Any]) -> float | None:
 
 
 def report(facts: dict[str, Any]) -> str:
-    """The section for people."""
+    """The section of the report."""
     rows = []
     for n, row in facts["sizes"].items():
         found, recall = row["faiss"], row["recall"]
@@ -230,24 +230,24 @@ def report(facts: dict[str, Any]) -> str:
     found, worlds = most["faiss"], facts["sizes"][str(COMPARED)]["small_worlds"]
     return "\n".join(
         [
-            "## More demonstrations than fit comfortably",
+            "## Large sets of demonstrations",
             "",
-            "Made-up demonstrations of 14 + 7 numbers in float32, the default preset; plans on one core, building on",
-            "all. Recall is measured while building, on windows whose own episode is left out. First plan: of a new",
-            "process, imports and opening included; its resident and mapped memory are those after that plan.",
+            "Synthetic demonstrations of 14 + 7 numbers in float32, the default preset; plans on one core, building on",
+            "all. Recall is measured while building, on windows whose own episode is left out. First plan: in a new",
+            "process, including imports and opening; resident and mapped memory are measured after that plan.",
             "",
             table(head, rows),
             "",
             f"- Exact search is faster up to about {number(crossover)} windows."
             if crossover
-            else "- Exact search is as fast or faster at every size that was tried.",
-            f"- At {COMPARED:,} windows an HNSW index is built in {number(worlds['build_s'])} s on one core and is "
-            f"searched in {number(worlds['small_worlds_ms'])} ms, the lists in {number(worlds['lists_ms'])} ms: with "
-            "k = 2000 it is no alternative.",
-            f"- At {n_most:,} windows a plan takes {number(found['p50_ms'])} ms, where the aim is "
-            f"{number(targets['p50_ms'])}; the first plan comes after {number(found['first_plan_s'])} s, where the aim "
-            f"is {number(targets['first_plan_s'])}; everything on disk is {most['memory_ratio']:.2f} times the raw "
-            f"demonstrations, where the aim is {number(targets['memory_ratio'])}.",
+            else "- Exact search is as fast or faster at every size tried.",
+            f"- At {COMPARED:,} windows an HNSW index takes {number(worlds['build_s'])} s to build on one core and "
+            f"{number(worlds['small_worlds_ms'])} ms to search, the inverted lists {number(worlds['lists_ms'])} ms: "
+            "with k = 2000 HNSW is no alternative.",
+            f"- At {n_most:,} windows a plan takes {number(found['p50_ms'])} ms (target "
+            f"{number(targets['p50_ms'])}); the first plan takes {number(found['first_plan_s'])} s (target "
+            f"{number(targets['first_plan_s'])}); everything on disk is {most['memory_ratio']:.2f} times the raw "
+            f"demonstrations (target {number(targets['memory_ratio'])}).",
         ]
     )
 

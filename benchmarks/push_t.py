@@ -31,7 +31,7 @@ TRAINING = {
     "source": "100,000 steps took 2.7 minutes on an NVIDIA H200 (docs/models.md, not measured in this run)",
 }
 TARGETS = {"neural, 100 DDPM steps": 500.0, "direct JAX": 25.0}  # times slower than the kernel, at least
-SAME_PROCESS = {  # contenders that differ in the sampler alone take as much memory
+SAME_PROCESS = {  # contenders that differ only in the sampler take the same memory
     "neural, 10 DDIM steps": "neural, 100 DDPM steps",
     "neural, 10 DDIM steps, compiled": "neural, 100 DDPM steps, compiled",
 }
@@ -49,7 +49,7 @@ def make_task() -> Task:
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Latency, memory and energy of each contender, and what comes before the first plan."""
+    """Latency, memory and energy of each contender, and the costs before the first plan."""
     task = make_task()
     check_peer(task)
     timed, missing = {}, {}
@@ -73,8 +73,8 @@ def measure(quick: bool) -> dict[str, Any]:
             name: {"over_kernel": rows[name]["over_kernel"], "at_least": least} for name, least in TARGETS.items()
         },
         "notes": {
-            "memory_mb": "peak resident memory less that after imports, in a process of its own: load, build, 20 plans",
-            "ready_s": "from after the imports to the first plan, in the same process, with compiled code on the disk",
+            "memory_mb": "peak resident memory minus that after imports, in a new process: load, build, 20 plans",
+            "ready_s": "from the end of the imports to the first plan, in the same process, with compiled code cached",
             "joules": "of all processor packages, for one call" if rows["kernel"]["joules"] is not None else NOT_TOLD,
         },
         "ratios": ratios(rows, before),
@@ -84,7 +84,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def ratios(rows: dict[str, Any], before: dict[str, Any]) -> dict[str, float]:
-    """What `make bench-check` compares: always something else over something of ours, so that more is better."""
+    """The ratios that `make bench-check` compares: something else over something of ours, so that more is better."""
     jax = rows["direct JAX"]["p50"]
     others = [name for name in rows if name.startswith(("neural", "direct", "reference"))]
     return {
@@ -98,7 +98,7 @@ def ratios(rows: dict[str, Any], before: dict[str, Any]) -> dict[str, float]:
 
 
 def measure_before(task: Task, quick: bool) -> dict[str, Any]:
-    """What comes before the first plan: of the closed form measured, of the neural policy as it was recorded."""
+    """The costs before the first plan: measured for the closed form, as recorded for the neural policy."""
     n_calls = 3 if quick else 9
     demos = load_demos("pusht")
     policy = ClosedFormPolicy(demos)
@@ -126,7 +126,7 @@ def training_step_s(demos: Demos) -> float:
 
 
 def first_plan_s(policy: ClosedFormPolicy, n_calls: int) -> float:
-    """From starting an interpreter to its first plan, with compiled code on the disk, in seconds."""
+    """Seconds from starting an interpreter to its first plan, with compiled code cached on disk."""
     with tempfile.TemporaryDirectory() as folder:
         policy.save(Path(folder) / "policy")
 
@@ -138,7 +138,7 @@ def first_plan_s(policy: ClosedFormPolicy, n_calls: int) -> float:
 
 
 def report(facts: dict[str, Any]) -> str:
-    """The section for people."""
+    """The section of the report."""
     before, notes, parameters = facts["before_the_first_plan"], facts["notes"], facts["parameters"]
     training = before["neural_training"]
     training_hours = training["n_steps"] * training["step_on_this_core_s"] / 3600
@@ -156,14 +156,14 @@ def report(facts: dict[str, Any]) -> str:
         f"- Ready: {notes['ready_s']}.",
         f"- Energy: {notes['joules']}.",
         "",
-        "Beside the paper's table:",
+        "Compared with the paper's table:",
         "",
         paper_table(facts),
         "",
         f"- Closed form: loading {number(before['load_ms'])} ms; cutting, scaling and indexing "
         f"{number(before['build_ms'])} ms (default preset {number(before['build_default_ms'])} ms); adding an episode "
-        f"of 120 steps {number(before['add_episode_ms'])} ms; a new process plans first after "
-        f"{number(before['first_plan_of_a_process_s'])} s, imports included.",
+        f"of 120 steps {number(before['add_episode_ms'])} ms; a new process makes its first plan after "
+        f"{number(before['first_plan_of_a_process_s'])} s, including imports.",
         f"- Training the network: {training['source']}. A gradient step takes "
         f"{number(training['step_on_this_core_s'])} s on this core, {training['n_steps']:,} of them would take "
         f"{number(training_hours)} hours.",
@@ -172,7 +172,7 @@ def report(facts: dict[str, Any]) -> str:
 
 
 def latency_table(rows: dict[str, Any]) -> str:
-    """A row for each contender; without columns that the machine does not tell."""
+    """A row for each contender, without columns that this machine cannot measure."""
     more = {"memory_mb": "memory MB", "ready_s": "ready after s", "joules": "energy J"}
     more = {key: title for key, title in more.items() if any(row[key] is not None for row in rows.values())}
     head = ["", "p50 ms", "p99 ms", "worst ms", "calls", "against the kernel", *more.values()]
@@ -190,14 +190,14 @@ def latency_table(rows: dict[str, Any]) -> str:
 
 
 def target_line(name: str, target: dict[str, float]) -> str:
-    """Whether an aim was reached."""
+    """Whether a target was reached."""
     over, least = target["over_kernel"], target["at_least"]
     reached = "reached" if over >= least else "**missed**"
-    return f"- {name}: {number(over)} times slower than the kernel; the aim is {number(least)}, {reached}."
+    return f"- {name}: {number(over)} times slower than the kernel; the target is {number(least)}, {reached}."
 
 
 def paper_table(facts: dict[str, Any]) -> str:
-    """The paper's table with two rows more."""
+    """The paper's table with two more rows."""
     rows, before, neural = facts["contenders"], facts["before_the_first_plan"], "neural, 100 DDPM steps"
     training = before["neural_training"]
     reported = [

@@ -1,4 +1,4 @@
-"""The README's table of speed, made from docs/results/bench: `python benchmarks/readme.py` writes it."""
+"""The README's speed table, made from docs/results/bench: `python benchmarks/readme.py` writes it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Real-time behavior: plans under load, with a deadline, and while episodes are added; whether memory grows.
+"""Real-time behavior: plans under load, with a deadline, and while episodes are added; memory growth.
 
-`make soak` looks at memory for longer.
+`make soak` checks memory for longer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 class Adding:
-    """Adds episodes to a policy and removes them again, one after the other in a thread, while it is entered."""
+    """Adds and removes episodes of a policy in a thread while the context is active."""
 
     def __init__(self, policy: ClosedFormPolicy, episodes: Demos):
         self._policy, self._episodes = policy, episodes
@@ -77,7 +77,7 @@ class Adding:
 
 
 class Load:
-    """Keeps every core busy with another process while it is entered."""
+    """Keeps every core busy with another process while the context is active."""
 
     def __enter__(self) -> Load:
         self.n_processes = os.cpu_count() or 1
@@ -103,7 +103,7 @@ def _burn(core: int) -> None:
 
 
 def _latencies(agent: Any, observations: np.ndarray, n_plans: int) -> dict[str, Any]:
-    """An agent's plans, one after the other; a new episode now and then."""
+    """The latencies of an agent's consecutive plans, with a new episode now and then."""
     times, incomplete = [], 0
     deadline = agent.policy.config.deadline
     for i in range(n_plans):
@@ -118,7 +118,7 @@ def _latencies(agent: Any, observations: np.ndarray, n_plans: int) -> dict[str, 
 
 
 def report(facts: dict[str, Any]) -> str:
-    """The section for people."""
+    """The section of the report."""
     rows = []
     for name in facts["idle"]:
         for what in ("idle", "adding", "loaded"):
@@ -138,8 +138,8 @@ def report(facts: dict[str, Any]) -> str:
             table(["", "p50 ms", "p99 ms", "p99.9 ms", "worst ms", "plans", "stopped early", "late"], rows),
             "",
             "Under load the system gives the core to the other process for milliseconds at a time, which no program",
-            "can prevent from inside: the p50 is the plan, the worst is the system's time slice. A control loop that",
-            "must not miss a beat wants a core of its own, or a real-time priority.",
+            "can prevent itself: the p50 is the plan, the worst is the system's time slice. A control loop that must",
+            "never be late needs a core of its own, or a real-time priority.",
             "",
             f"- {growth['plans']:,} plans of one agent: {number(growth['early_mb'])} MB after the first hundredth, "
             f"{number(growth['late_mb'])} MB after the last ({grown:+.2f} MB), {growth['early_objects']:,} and "

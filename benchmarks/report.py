@@ -1,4 +1,4 @@
-"""The report of a run: one markdown file, made of the JSON alone."""
+"""The report of a run: one Markdown file, made from the JSON alone."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any, Protocol
 
 
 class Section(Protocol):
-    """A module that measures something; `ratios` among its facts are what `make bench-check` compares."""
+    """A module that measures something; `make bench-check` compares the `ratios` among its facts."""
 
     def measure(self, quick: bool) -> dict[str, Any]:
-        """Measures; with small counts if it is to be quick."""
+        """Measures, with small counts if quick."""
         ...
 
     def report(self, facts: dict[str, Any]) -> str:
-        """What was measured, as markdown."""
+        """The measurements as Markdown."""
         ...
 
 
 def heading(title: str, results: dict[str, Any], machine: str) -> list[str]:
-    """Where the results come from."""
+    """The heading: where the results come from."""
     packages = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
     seconds = results["seconds"]
     took = sum(seconds.values()) if isinstance(seconds, dict) else seconds
@@ -40,11 +40,11 @@ def markdown(results: dict[str, Any], sections: Mapping[str, Section]) -> str:
     lines = [
         *heading("Benchmark on one core", results, cores),
         "",
-        "Contenders take turns, so that noise on the machine disturbs all alike: trust ratios more than times.",
+        "Contenders take turns, so that noise on the machine affects all alike: trust ratios more than times.",
         "All numbers are in [cpu.json](cpu.json).",
     ]
     if results["quick"]:
-        lines += ["", "**A quick run, with few calls of each: a smoke test, no result.**"]
+        lines += ["", "**A quick run with few calls of each: a smoke test, not a result.**"]
     for name, facts in results["sections"].items():
         lines += ["", sections[name].report(facts).strip()]
     return "\n".join(lines) + "\n"
@@ -57,7 +57,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three digits that matter, or a dash."""
+    """A number with three significant digits, or a dash."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}".rstrip(".")

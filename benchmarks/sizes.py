@@ -1,4 +1,4 @@
-"""One plan at the sizes of the paper's other tasks, on demonstrations that are made up: only their numbers count."""
+"""One plan at the sizes of the paper's other tasks, on synthetic demonstrations: only their sizes matter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ N_CALLS = {"kernel": 1000, "1-NN": 1000, "direct JAX": 100, "reference": 20, "ne
 
 @dataclass(frozen=True)
 class Size:
-    """Numbers in an observation and in an action, and tau and the bandwidth, as the paper's tables have them."""
+    """The sizes of an observation and an action, and tau and the bandwidth, from the paper's tables."""
 
     d_o: int
     d_a: int
@@ -39,7 +39,7 @@ SIZES = {
 
 
 def smooth_demos(d_o: int, d_a: int) -> Demos:
-    """Episodes that differ in where they start and how fast they go, as those of one task do."""
+    """Episodes that differ in start and speed, like those of one task."""
     rng = np.random.default_rng(0)
     times = np.linspace(0, 1, N_STEPS)[:, None]
     places, rates, mix = rng.normal(size=(3, d_o)), rng.uniform(0.5, 2, size=(3, d_o)), rng.normal(size=(d_o, d_a))
@@ -99,7 +99,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def report(facts: dict[str, Any]) -> str:
-    """The section for people."""
+    """The section of the report."""
     first = next(iter(facts["sizes"].values()))
     names = list(first["contenders"])
     rows = []
@@ -119,7 +119,7 @@ def report(facts: dict[str, Any]) -> str:
             "## The sizes of the paper's other tasks, one plan",
             "",
             f"p50 in ms (times the kernel's); N_a = {first['n_action_steps']}, k = {first['n_neighbors']}, S = 100, "
-            "M = 32. Demonstrations are smooth and made up, the network's weights random.",
+            "M = 32. Demonstrations are synthetic and smooth, the network's weights random.",
             "",
             table(["task (D_o, D_a)", "windows", "kernel p50 / p99", *names[1:]], rows),
             "",

@@ -1,4 +1,4 @@
-"""A million plans of one agent, and what they leave behind: `make soak`, which takes about eight minutes."""
+"""Memory growth over a million plans of one agent: `make soak`, which takes about eight minutes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fresh import resident_mb
 from report import heading, number
 
 N_PLANS = 1_000_000
-PARAMETERS = {"loop_memory": 1.0, "n_diffusion_steps": 10, "n_neighbors": 200}  # the same code with less to compute
+PARAMETERS = {"loop_memory": 1.0, "n_diffusion_steps": 10, "n_neighbors": 200}  # the same code, faster
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def measure(n_plans: int) -> dict[str, Any]:
 
 
 def report(results: dict[str, Any]) -> str:
-    """Everything for people."""
+    """The report."""
     chosen = ", ".join(f"{name} = {value}" for name, value in results["parameters"].items())
     grown = (results["late_mb"] or 0.0) - (results["early_mb"] or 0.0)
     lines = [

@@ -1,6 +1,6 @@
-"""Timing: calls of many contenders in turn, so that noise on the machine disturbs all of them alike.
+"""Timing: contenders take turns, so that noise on the machine affects all of them alike.
 
-A contender makes many calls before the next one's turn, since its first calls find the caches full of another's data.
+A contender makes many calls in a turn, since its first calls find the caches full of another's data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from energy import joules_between, read_counters
 MOST_ROUNDS = 30
 QUICK = 10  # how many times fewer calls a quick run makes
 FEWEST = 4
-FAST, CALLS_IN_A_TURN = 1000, 100  # what is called so often is so fast that its first calls in a turn are others' cost
+FAST, CALLS_IN_A_TURN = 1000, 100  # with so many calls, those of a turn are so fast that cold caches would dominate
 
 Call = Callable[[int], object]
 
@@ -32,15 +32,15 @@ class Timed:
 
 
 def fewer(n_calls: int, quick: bool) -> int:
-    """The calls of a quick run."""
+    """The number of calls in a quick run."""
     least = FEWEST if n_calls < FAST else FEWEST * CALLS_IN_A_TURN
     return min(n_calls, max(least, n_calls // QUICK)) if quick else n_calls
 
 
 def summarize(contenders: Mapping[str, Timed], what: str) -> dict[str, dict[str, Any]]:
-    """Milliseconds of each contender's calls, and joules of one where the machine tells."""
+    """Milliseconds of each contender's calls, and joules per call if the machine reports them."""
     for contender in contenders.values():
-        contender.call(0)  # what the first call compiles or loads is measured elsewhere
+        contender.call(0)  # compiling and loading are measured elsewhere
     rounds = min(MOST_ROUNDS, *(contender.n_calls for contender in contenders.values()))  # each is called in each
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     joules: dict[str, list[float | None]] = {name: [] for name in contenders}
@@ -62,9 +62,9 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
 
 
 def mean_joules(joules: list[float | None], seconds: list[float]) -> float | None:
-    """Of one call; None where the machine did not tell."""
-    told = [value for value in joules if value is not None]
-    return sum(told) / len(seconds) if len(told) == len(joules) else None
+    """Joules per call; None if the machine does not report them."""
+    known = [value for value in joules if value is not None]
+    return sum(known) / len(seconds) if len(known) == len(joules) else None
 
 
 def median_seconds(n_calls: int, function: Callable[[], object]) -> float:

@@ -1,1 +1,1 @@
-"""Fuzzing: random inputs that look for crashes, hangs, tracebacks, memory and wrong results. `make fuzz` runs it."""
+"""Fuzzing: random inputs to find crashes, hangs, tracebacks, memory blowups and wrong results. `make fuzz` runs it."""

@@ -34,13 +34,13 @@ TARGETS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzzes for a while and says what was found; the exit status is 1 if something was."""
-    parser = argparse.ArgumentParser(prog="python -m fuzz", description="Looks for inputs that break closedform.")
+    """Fuzzes for a while and prints failures; the exit status is 1 if there are any."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description="Searches for inputs that break closedform.")
     parser.add_argument("--seconds", type=float, default=60, help="how long, after warming up (60)")
     parser.add_argument("--seed", type=int, help="of the first case of each target; drawn if not given")
-    parser.add_argument("--only", default=",".join(TARGETS), help="targets with commas between them")
+    parser.add_argument("--only", default=",".join(TARGETS), help="targets, separated by commas")
     parser.add_argument("--workers", type=int, default=2, help="processes (2)")
-    parser.add_argument("--json", type=Path, help="write what was found to this file")
+    parser.add_argument("--json", type=Path, help="write failures to this file")
     parser.add_argument("--replay", nargs=2, metavar=("TARGET", "SEED"), help="run one case again and show it")
     options = parser.parse_args(arguments)
     names = [options.replay[0]] if options.replay else options.only.split(",")
@@ -84,10 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def prepare() -> None:
-    """Has kernels compiled with checked indices, and kept apart from those without."""
+    """Makes numba compile kernels with bounds checks, into a separate cache."""
     kernels = Path(closedform.__file__).parent / "kernels"
     sources = zlib.crc32(b"".join(path.read_bytes() for path in sorted(kernels.glob("*.py"))))
-    cache = WORK / "numba" / f"{sources:08x}"  # numba does not notice changes in functions that a function calls
+    cache = WORK / "numba" / f"{sources:08x}"  # numba does not detect changes in functions that a function calls
     for old in set(cache.parent.glob("*")) - {cache}:
         shutil.rmtree(old)
     os.environ |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache), "MPLCONFIGDIR": str(WORK / "matplotlib")}
@@ -96,7 +96,7 @@ def prepare() -> None:
 
 
 def fuzz(workers: Sequence[Worker], names: Sequence[str], seconds: float, seed: int) -> Iterator[Outcome]:
-    """Runs at least one case, and more for some seconds, as long on each target; seeds count up from the first."""
+    """Runs at least one case, and more for some seconds, shared equally by targets; seeds count up from the first."""
     spent, drawn = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
     idle, busy, suspects = list(workers), {}, []
     began = time.monotonic()
@@ -112,7 +112,7 @@ def fuzz(workers: Sequence[Worker], names: Sequence[str], seconds: float, seed: 
                 busy[worker.connection] = worker
                 drawn[name] += 1
                 spent[name] += 0.01  # so that workers do not all choose the same
-            if suspects and not busy:  # it was slow, and so may the machine have been: again, with nothing beside it
+            if suspects and not busy:  # a slow case may be due to a busy machine: run it again, alone
                 slow = suspects.pop()
                 yield workers[0].run(slow.target, slow.seed, slow.case)
                 continue
@@ -133,10 +133,10 @@ def fuzz(workers: Sequence[Worker], names: Sequence[str], seconds: float, seed: 
 
 
 def describe(outcome: Outcome) -> str:
-    """A failure for people: what, where, how to see it again, and how to keep it."""
+    """A failure as text: what, where, how to replay it, and how to keep it."""
     return (
         f"{outcome.target} {outcome.seed}: {outcome.kind}: {outcome.detail}\n"
-        f"  at {outcome.where or 'an unknown place'}\n"
+        f"  at {outcome.where or 'an unknown location'}\n"
         f"  replay: python -m fuzz --replay {outcome.target} {outcome.seed}\n"
         f"  corpus: {outcome.corpus_line()}"
     )

@@ -1,4 +1,4 @@
-"""Damage to files: a list of changes, each plain JSON, that can be drawn at random, applied and kept."""
+"""Damage to files: changes as plain JSON, which can be drawn at random, applied and saved."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _draw_byte_change(rng: np.random.Generator, size: int, files: Sequence[str])
 
 
 def apply(root: Path, changes: Sequence[dict[str, Any]]) -> None:
-    """Applies changes to a file or to the files of a folder; what an earlier change took away is left alone."""
+    """Applies changes to a file or to the files of a folder; files that an earlier change removed are skipped."""
     for change in changes:
         rest = {name: value for name, value in change.items() if name not in ("do", "file")}
         path = root / change["file"] if change["file"] else root
@@ -86,7 +86,7 @@ def apply(root: Path, changes: Sequence[dict[str, Any]]) -> None:
 
 
 def edited(value: Any, at: Sequence[Any], change: Callable[[Any], Any]) -> Any:
-    """JSON with the value at a path changed; a path that is no longer there changes nothing."""
+    """JSON with the value at a path changed; a path that no longer exists changes nothing."""
     if not at:
         return change(value)
     if at[0] == EMBEDDED:
@@ -99,14 +99,14 @@ def edited(value: Any, at: Sequence[Any], change: Callable[[Any], Any]) -> Any:
 
 
 def set_json(text: str, at: Sequence[Any], value: Any = None, raw: str | None = None) -> str:
-    """A JSON text with another value at a path, or with a text that no value would give."""
+    """A JSON text with another value at a path, or with a raw text that no value produces."""
     marker = f"@{raw}@"
     text = json.dumps(edited(json.loads(text), at, lambda _: value if raw is None else marker), indent=1)
     return text if raw is None else re.sub(rf'\\*"{marker}\\*"', lambda _: RAW[raw], text)
 
 
 def as_json(content: bytes | str) -> Any:
-    """The value of a JSON text, or None if it is none."""
+    """The value of a JSON text, or None if it is not JSON."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):

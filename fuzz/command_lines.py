@@ -1,4 +1,4 @@
-"""Odd command lines: they do what they say, or say in one line why not."""
+"""Unusual command lines: they work, or fail with one line that says why."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ USUAL = {
 
 
 class CommandLines:
-    """Runs `closedform` in this process, in a folder with some of everything; what takes long is never begun."""
+    """Runs `closedform` in this process, in a folder with files of every kind; long work is never started."""
 
     def __init__(self, folder: Path) -> None:
-        """Makes what commands can be run on."""
+        """Makes the files that commands run on."""
         self._folder, demos = folder, make_demos(WORLD)
         save_demos(demos, folder / "demos")
         save_demos(demos, folder / "demos.hdf5")
@@ -93,13 +93,13 @@ class CommandLines:
 
 
 def run_command(arguments: Sequence[str], folder: Path, columns: str = "80", *, closed: bool = False) -> None:
-    """Runs a command as a shell would; raises `ConfigError` if it refused in one line, and other errors if not so.
+    """Runs a command like a shell; raises `ConfigError` if it refused with one line, and other errors otherwise.
 
     Args:
         arguments: the command line.
-        folder: where output is kept meanwhile.
-        columns: the width of the terminal, as the environment says it.
-        closed: whether the reader of what is printed has gone away.
+        folder: for temporary output.
+        columns: the width of the terminal, as in the environment variable.
+        closed: whether the reader of the output has closed the pipe.
     """
     if closed:
         reader, writer = os.pipe()
@@ -119,21 +119,21 @@ def run_command(arguments: Sequence[str], folder: Path, columns: str = "80", *, 
         said = sys.stderr.getvalue()
         sys.stdout, sys.stderr, warnings.showwarning, sys.path[:], width = before
         os.environ["COLUMNS"] = width or "80"
-        stdout.close()  # what is left is written now, as at the end of a process
+        stdout.close()  # flushes, as at the end of a process
     lines = said.splitlines()
     for line in lines:
         if not line.startswith("closedform: "):
-            raise WrongResultError(f"said otherwise than in lines of its own: {line!r}")
-    if status and not closed:  # without a reader there is nobody to tell
+            raise WrongResultError(f"a line that is not a message of closedform: {line!r}")
+    if status and not closed:  # without a reader, messages are optional
         errors = [line for line in lines if len(line) > len("closedform: ")]
         if not errors:
-            raise WrongResultError(f"exit status {status} and nothing said")
+            raise WrongResultError(f"exit status {status} without a message")
         if not errors[-1].endswith(NOT_RUN):
             raise ConfigError(errors[-1])
 
 
 def forbid_long_work() -> None:
-    """Replaces what evaluates, trains, films and generates, so that commands only get as far as that."""
+    """Replaces the functions that evaluate, train, film and generate, so that commands stop there."""
     import closedform.analysis.report as report
     import closedform.evaluation.study as study
     import closedform.neural.training as training
@@ -142,7 +142,7 @@ def forbid_long_work() -> None:
         raise ConfigError(NOT_RUN)
 
     for owner, name in ((study, "evaluate"), (training.Trainer, "run"), (report, "filmed")):
-        getattr(owner, name)  # it has to be there, under this name
+        getattr(owner, name)  # it has to exist under this name
         setattr(owner, name, refuse)
     COMMANDS["generate"].run = refuse
 
@@ -163,7 +163,7 @@ def _word(rng: np.random.Generator, kind: str) -> str:
 
 
 def _value(rng: np.random.Generator, name: str, kind: str) -> list[str]:
-    """What may follow an option, by its name and type."""
+    """Values for an option, by its name and type."""
     number = str(NUMBERS[int(rng.integers(len(NUMBERS)))])
     special: dict[str, Callable[[], list[str]]] = {
         "set": lambda: [f"{rng.choice(SETTINGS)}={number}", *(["x"] if rng.random() < 0.1 else [])],

@@ -23,7 +23,7 @@ from fuzz.worker import WrongResultError
 from fuzz.worlds import draw_world, make_demos, make_numbers
 
 TOLERANCE = 1e-4  # between kernel and reference, in normalized actions: what the README promises
-OUTSIDE = 1e-4  # of the demonstrated span, by which a mixture of chunks may miss it: weights are single precision
+OUTSIDE = 1e-4  # of the demonstrated range, by which a mixture may exceed it: weights are in single precision
 ODD = (None, True, "", "x", "²", "world,world", "hand,,", [], {}, -1, 0, 1.5, 2**31, 2**63, 2**64, 10**30, 10**400)
 ODD += (float("nan"), float("inf"), -float("inf"), 1e-320, 1e308, -1e308, -1e-9)
 N_OBSERVED = 5
@@ -72,7 +72,7 @@ class Configs:
     """Makes policies of all three classes and plans with them."""
 
     def __init__(self, folder: Path) -> None:
-        """Compiles, which takes longer than a case may."""
+        """Compiles in advance, since that takes longer than a case may."""
         world = {"observations": "hand position 2", "actions": "hand position 2", "seed": 0, "n_episodes": 2}
         world |= {"n_steps": 20, "scale": 1.0, "repeated": False, "still": False}
         for index in ("exact", "faiss"):
@@ -80,7 +80,7 @@ class Configs:
             self.check(case, folder)
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
-        """Some parameters with other values, in one of four cases one that is not valid."""
+        """Some parameters with other values, in a quarter of cases with an invalid one."""
         policy = str(rng.choice(["ClosedFormPolicy", "ClosedFormPolicy", *POLICIES]))
         known = [field.name for field in fields(POLICIES[policy].config_class)]
         chosen = rng.choice(known, int(rng.integers(len(known) + 1)), replace=False).tolist()
@@ -109,7 +109,7 @@ class Configs:
                 except ClosedFormError as error:
                     refusals.append(error)
         if len(refusals) == 1:
-            raise WrongResultError(f"one of kernel and reference refuses: {refusals[0]}")
+            raise WrongResultError(f"only one of kernel and reference refuses: {refusals[0]}")
         if refusals:
             raise refusals[0]
         if getattr(policy.config, "deadline", None) is None:
@@ -128,24 +128,24 @@ def kernels(compiled: bool) -> Iterator[None]:
 
 
 def check_actions(policy: DemonstrationPolicy[Any], demos: Demos, actions: np.ndarray) -> None:
-    """Refuses actions that are not finite or, where no frame moves them, not between demonstrated ones."""
+    """Refuses actions that are not finite or, if no frame transfers them, outside the demonstrated range."""
     if not np.isfinite(actions).all():
         raise WrongResultError("actions that are not finite")
     if policy.config.frames != "world":
         return
     for entry, columns in policy.action_layout.slices():
         values, demonstrated = actions[..., columns], demos.all_actions()[:, columns]
-        if entry.kind == "vector":  # after the end of an episode nothing moves any more
+        if entry.kind == "vector":  # after the end of an episode nothing moves anymore
             demonstrated = np.append(demonstrated, np.zeros((1, entry.size)), 0)
         low, high = demonstrated.min(0), demonstrated.max(0)
         room = OUTSIDE * (high - low) + 1e-6 * np.maximum(np.abs(low), np.abs(high)) + 1e-12
         outside = np.maximum(low - values, values - high)
         if entry.kind not in ROTATIONS and (outside > room).any():
-            raise WrongResultError(f"actions outside of what was demonstrated: {entry.kind} by {outside.max():.2g}")
+            raise WrongResultError(f"actions outside the demonstrated range: {entry.kind} by {outside.max():.2g}")
 
 
 def _compare(policy: DemonstrationPolicy[Any], observations: np.ndarray) -> None:
-    """Compares before binaries are decided, since numbers at their threshold may fall to either side."""
+    """Compares before binary entries are rounded, since numbers at their threshold may fall to either side."""
     made = []
     for compiled in (True, False):
         with kernels(compiled):
@@ -161,10 +161,10 @@ def _compare(policy: DemonstrationPolicy[Any], observations: np.ndarray) -> None
 
 
 def _decided_by_rounding(policy: DemonstrationPolicy[Any], distance: float) -> bool:
-    """Whether the last digits of squared distances make a difference in weight.
+    """Whether rounding errors of squared distances affect weights noticeably.
 
-    So it is far from all demonstrations, and in a metric whose covariance hardly more than `regularization` keeps from
-    being singular; a goal's weight multiplies both.
+    They do far from all demonstrations, and in a metric whose covariance is nearly singular but for `regularization`; a
+    goal's weight multiplies both.
     """
     config = policy.config
     h = getattr(config, "bandwidth", np.inf) / np.sqrt(policy.model.kernel.scale.size)

@@ -1,4 +1,4 @@
-"""Damaged and hostile demonstrations: they load as numbers that can be used, or are refused, and nothing runs."""
+"""Damaged and hostile demonstrations: they load as usable numbers or are refused, and execute no code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fuzz import changes, structure
 from fuzz.worker import WrongResultError
 from fuzz.worlds import make_demos
 
-VERIFIED = {"folder"}  # formats whose reader promises to notice any change of a number, whatever `verified` says
+VERIFIED = {"folder"}  # formats whose reader promises to detect any changed number, whatever `verified` says
 WORLD = {
     "observations": "hand position 2, block position 2, block angle",
     "actions": "hand position 2",
@@ -25,7 +25,7 @@ WORLD = {
     "repeated": False,
     "still": False,
 }
-ZIPPED = ("zarr2", "zarr3", "npz")  # archives: what is inside is changed, or the archive itself
+ZIPPED = ("zarr2", "zarr3", "npz")  # archives, whose members or which themselves are changed
 WRITTEN = {"folder": "folder", "zarr2": "zarr", "robomimic": "robomimic", "lerobot": "lerobot"}
 
 
@@ -45,7 +45,7 @@ class Formats:
         shutil.rmtree(folder / "warm_up")
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
-        """Changes of bytes, JSON and structure, and of what only some formats have."""
+        """Changes of bytes, JSON and structure, some of them specific to a format."""
         name = str(rng.choice(self._names))
         original = self._folder / name
         case: dict[str, Any] = {"format": name, "changes": changes.draw_changes(rng, original)}
@@ -87,7 +87,7 @@ class Formats:
             raise WrongResultError(f"a rate of {demos.rate!r}")
         promised = case["format"] in VERIFIED or getattr(demos, "verified", 0) == len(demos)
         if promised and not {_bytes_of(episode) for episode in demos} <= self._episodes:
-            raise WrongResultError("other numbers than were saved")
+            raise WrongResultError("numbers that differ from those saved")
 
 
 def _bytes_of(episode: Any) -> bytes:

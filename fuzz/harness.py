@@ -1,4 +1,4 @@
-"""Runs cases in processes of their own, so that a crash, a hang or memory is caught and belongs to its case."""
+"""Runs cases in worker processes, so that crashes, hangs and memory use are caught and attributed to a case."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 from fuzz.worker import Outcome, short_path, work
 
-SECONDS = 20.0  # that a case may take; one that takes longer is tried again alone
-ALONE = 3  # times as long then
-MEMORY = 4 << 30  # bytes of address space that a case may take besides what its worker has
+SECONDS = 20.0  # that a case may take; a slower one is run again alone
+ALONE = 3  # times as long as allowed then
+MEMORY = 4 << 30  # bytes of address space that a case may take beyond its worker's own
 
 
 class Worker:
-    """A process that runs cases one after the other, and is replaced when one of them ends it.
+    """A process that runs cases one after the other, and is replaced when one of them kills it.
 
     Args:
         targets: `module:class` by name.
@@ -45,21 +45,21 @@ class Worker:
             self.connection.recv()
         except EOFError:
             said = (self._folder / "output").read_text(errors="replace")
-            raise RuntimeError(f"a worker could not get ready: {self._last_words()}\n{said}") from None
+            raise RuntimeError(f"a worker failed to start: {self._last_words()}\n{said}") from None
 
     def begin(self, target: str, seed: int | None, case: Any = None, seconds: float | None = None) -> None:
-        """Starts a case, made from a seed or given."""
+        """Starts a case, drawn from a seed or given."""
         self._outcome = Outcome(target, seed, "crash", case=case)
         self._began, limit = time.monotonic(), self._seconds if seconds is None else seconds
         self.connection.send((target, seed, case, limit))
 
     @property
     def drawn(self) -> Any:
-        """The case under way, once it is made."""
+        """The running case, once it is drawn."""
         return self._outcome.case
 
     def result(self) -> Outcome | None:
-        """What the worker has to say next: None while the case is only made, then its outcome."""
+        """The worker's next message: None when the case is drawn, then its outcome."""
         try:
             message = self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -87,7 +87,7 @@ class Worker:
         return outcome  # pyright: ignore[reportPossiblyUnboundVariable]
 
     def _last_words(self) -> tuple[str, str]:
-        """Whether a process that is gone was ended by the time limit, and where it was then."""
+        """Whether a dead process was killed by the time limit, and where it was then."""
         self._process.join()
         text = (self._folder / "trace").read_text(errors="replace")
         lines = re.findall(r'File "([^"]+)", line (\d+) in (\S+)', text)

@@ -1,4 +1,4 @@
-"""Odd observations: whatever is observed, a plan is finite or refused."""
+"""Unusual observations: for any observation, a plan is finite or refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPATIAL = {
 
 
 class Observations:
-    """Policies of several kinds, which are asked for plans, samples and actions."""
+    """Plans, samples and acts with policies of several kinds."""
 
     def __init__(self, folder: Path) -> None:
         """Makes the policies, and compiles."""
@@ -51,7 +51,7 @@ class Observations:
             policy.warm_up()
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
-        """An observation of which some numbers are extreme, or something else altogether."""
+        """An observation with some extreme numbers, or something else altogether."""
         name = str(rng.choice(list(self.policies)))
         width = self.policies[name].observation_layout.width
         if rng.random() < 0.15:

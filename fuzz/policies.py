@@ -1,4 +1,4 @@
-"""Damaged saved policies: they plan what they planned when they were saved, or are refused."""
+"""Damaged saved policies: they plan the same as when they were saved, or are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fuzz import changes
 from fuzz.worker import WrongResultError
 from fuzz.worlds import make_demos
 
-SEAL = "config_crc32"  # of a config.json, in it
+SEAL = "config_crc32"  # the checksum of a config.json, inside it
 WORLD = {
     "observations": "hand position 2, block position 2, block angle",
     "actions": "hand position 2",
@@ -34,7 +34,7 @@ class Policies:
     """A policy of every kind, saved, changed and loaded."""
 
     def __init__(self, folder: Path) -> None:
-        """Saves the originals and notes what they plan."""
+        """Saves the originals and records their plans."""
         warnings.simplefilter("ignore")
         self._folder, demos = folder, make_demos(WORLD)
         self._observations = np.concatenate([demos[0].observations[:2], demos[1].observations[3:5] + 0.1])
@@ -54,7 +54,7 @@ class Policies:
         """Changes of any of a policy's files."""
         name = str(rng.choice([*self._plans, "indexed", "indexed"]))
         drawn = changes.draw_changes(rng, self._folder / name)
-        if rng.random() < 0.5:  # whoever means harm leaves out the checksum of what they change
+        if rng.random() < 0.5:  # an attacker removes the checksum
             drawn += [{"do": "json_delete", "file": c["file"], "at": [SEAL]} for c in drawn if c["do"] == "json"]
         return {"policy": name, "changes": drawn}
 
@@ -73,11 +73,11 @@ class Policies:
         except ClosedFormError:
             return
         if not np.isfinite(plans).all():
-            raise WrongResultError("plans that are not finite, and verify finds nothing")
-        raise WrongResultError("other plans than were saved, and verify finds nothing")
+            raise WrongResultError("plans that are not finite, undetected by verify")
+        raise WrongResultError("plans that differ from those saved, undetected by verify")
 
     def _is_older(self, name: str, folder: Path) -> bool:
-        """Whether a config.json lacks something, a checksum say, so that an older version may have written it."""
+        """Whether a config.json lacks something, such as a checksum, so that an older version may have written it."""
         files = [path.relative_to(folder) for path in folder.rglob("config.json")]
         return any(json.loads((self._folder / name / f).read_text()).keys() - _keys(folder / f) for f in files)
 
@@ -94,7 +94,7 @@ def _keys(path: Path) -> set[str]:
 
 
 def _neural(demos: Any) -> dict[str, Policy[Any]]:
-    """A small network that was never trained, and edits of it."""
+    """A small untrained network, and edits of it."""
     import torch
 
     from closedform.editing.augmented_policy import AugmentedPolicy

@@ -1,4 +1,4 @@
-"""Changed results files: `compare` and `report` read them or say what is wrong, and run nothing that they name."""
+"""Changed results files: `compare` and `report` read or refuse them, and run no code that they name."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Results:
         self.check({"command": ["report"], "changes": []}, folder / "warm_up")
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
-        """Changes of one of the files, and what is done with them."""
+        """Changes of one of the files, and the command to run on them."""
         drawn = changes.draw_changes(rng, self._folder / "b.json")
         if rng.random() < 0.1:
             code = str(rng.choice([f"{CANARY}:run", "os:abort", "builtins:breakpoint", f"{CANARY}:Run"]))

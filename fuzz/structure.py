@@ -1,4 +1,4 @@
-"""Changes that need to know a format: what HDF5, zarr, npz, parquet and CSV can be made to do to their readers."""
+"""Format-specific changes: attacks on readers of HDF5, zarr, npz, parquet and CSV."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARQUET = ("nan", "null", "text", "one", "negative", "lists", "huge")
 
 
 def draw_change(rng: np.random.Generator, name: str, original: Path) -> dict[str, Any]:
-    """What only this format can be made to do."""
+    """A change specific to this format."""
     if name in ("robomimic", "minari"):
         import h5py
 
@@ -90,7 +90,7 @@ def _hdf5(path: Path, canary: Path, change: dict[str, Any]) -> None:
 
 
 def _heap(path: Path, canary: Path, change: dict[str, Any]) -> None:
-    """Zeros the beginning of one of the objects in the heap that HDF5 keeps texts in."""
+    """Zeros the beginning of an object in HDF5's string heap."""
     content = bytearray(path.read_bytes())
     at = content.find(b"GCOL") + 16
     for _ in range(change["object"]):
@@ -100,7 +100,7 @@ def _heap(path: Path, canary: Path, change: dict[str, Any]) -> None:
 
 
 def _pickle(path: Path, canary: Path, change: dict[str, Any]) -> None:
-    """Has an array decoded by numcodecs' pickle codec, from a chunk that makes a folder when it is."""
+    """Declares numcodecs' pickle codec for an array, with a chunk that creates a folder when unpickled."""
     program = f"cos\nmkdir\n(S'{canary}'\ntR.".encode()
     old, new = path / ".zarray", path / "zarr.json"
     if old.exists():
@@ -120,7 +120,7 @@ def _pickle(path: Path, canary: Path, change: dict[str, Any]) -> None:
 
 
 def _npy(path: Path, canary: Path, change: dict[str, Any]) -> None:
-    """Writes an array that says it is larger, or something else, than what follows."""
+    """Writes an array whose header does not match its data."""
     shape = "(" + "".join(f"{n}, " for n in change["shape"]) + ")"
     header = f"{{'descr': '{change['dtype']}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(400))

@@ -1,4 +1,4 @@
-"""What a worker process does: gets ready, runs cases within limits, and tells what became of each."""
+"""The worker process: prepares targets, runs cases within limits, and reports their outcomes."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from tqdm import tqdm
 from closedform import kernels
 from closedform.errors import ClosedFormError
 
-WARM_UP = 600.0  # seconds that a worker may take to get ready, which includes compiling
+WARM_UP = 600.0  # seconds that a worker may take to start, including compiling
 
 
 class WrongResultError(Exception):
-    """Something was returned that should not have been."""
+    """A result is wrong."""
 
 
 class Target(Protocol):
-    """What is fuzzed. A case is plain JSON, so that it can be printed, minimized and kept.
+    """Something to fuzz. A case is plain JSON, so that it can be printed, minimized and saved.
 
-    A target is made once in each worker, with an empty folder to keep its originals in.
+    A target is created once in each worker, with an empty folder for its originals.
     """
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
@@ -53,13 +53,13 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
+    """The outcome of a case.
 
     Attributes:
-        target, seed: what the case is made from; seed is None where the case itself was given.
+        target, seed: what the case was drawn from; seed is None if the case itself was given.
         kind: `ok`, `refused`, or a failure: `exception`, `wrong`, `memory`, `crash` or `hang`.
         detail: what happened, in one line.
-        where: the line of code, as far as it is known.
+        where: the line of code, if known.
         case: the case, if it failed.
         seconds: how long it took.
     """
@@ -79,7 +79,7 @@ class Outcome:
 
     @property
     def cause(self) -> tuple[str, ...]:
-        """What failures of the same cause have in common, most likely."""
+        """A key that failures with the same cause most likely share."""
         return self.target, self.kind, self.detail.split(":")[0], self.where
 
     def corpus_line(self) -> str:
@@ -88,16 +88,16 @@ class Outcome:
 
 
 def work(connection: Any, targets: dict[str, str], folder: Path, memory: int) -> None:
-    """What a worker does: gets ready, then runs what it is told to."""
+    """The main loop of a worker: prepares targets, then runs cases on request."""
     trace = (folder / "trace").open("w")
     faulthandler.enable(trace)
     faulthandler.dump_traceback_later(WARM_UP, exit=True, file=trace)
-    output = (folder / "output").open("w")  # libraries write to the terminal as they please
+    output = (folder / "output").open("w")  # libraries print to the terminal
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
-    tqdm.set_lock(threading.RLock())  # not one of processes, which a process that is ended leaves behind
+    tqdm.set_lock(threading.RLock())  # not a lock between processes, which a killed process leaves behind
     os.environ["CLOSEDFORM_DATA"] = str(folder / "data")
-    kernels.PATIENCE = WARM_UP  # commands may say one thing only, and not that they compile
+    kernels.PATIENCE = WARM_UP  # a command may print only one line, and not that it compiles
     _stay_offline()
     made: dict[str, Target] = {}
     for name, path in targets.items():
@@ -110,11 +110,11 @@ def work(connection: Any, targets: dict[str, str], folder: Path, memory: int) ->
         faulthandler.cancel_dump_traceback_later()
         try:
             name, seed, case, seconds = connection.recv()
-        except EOFError:  # whoever started this is gone
+        except EOFError:  # the parent is gone
             return
         try:
             case = made[name].draw(np.random.default_rng([seed, zlib.crc32(name.encode())])) if case is None else case
-        except Exception as error:  # a mistake of the fuzzer's own
+        except Exception as error:  # a bug in the fuzzer itself
             connection.send(Outcome(name, seed, "exception", f"{type(error).__name__} in draw: {error}", _where(error)))
             continue
         connection.send(case)
@@ -135,7 +135,7 @@ def _verdict(target: Target, case: Any, folder: Path) -> tuple[str, str, str]:
     try:
         target.check(case, folder)
         if case.get("refused"):
-            raise WrongResultError("accepted, and should have been refused")
+            raise WrongResultError("accepted, but should have been refused")
     except (Exception, SystemExit) as error:  # KeyboardInterrupt is the user's
         detail = " ".join(f"{type(error).__name__}: {error}".replace(f"{folder}/", "").split())[:300]
         if _out_of_memory(error):
@@ -147,7 +147,7 @@ def _verdict(target: Target, case: Any, folder: Path) -> tuple[str, str, str]:
 
 
 def _out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory was the reason, or the reason of the reason: what is too large is refused before it is tried."""
+    """Whether memory was the cause, even indirectly: oversized requests should be refused in advance."""
     while error is not None:
         if isinstance(error, MemoryError):
             return True
@@ -162,13 +162,13 @@ def _where(error: BaseException) -> str:
 
 
 def short_path(path: str) -> str:
-    """The part of a path that says which module it is."""
+    """The part of a path that identifies the module."""
     return re.sub(r".*/(?=closedform/|fuzz/|tests/|site-packages/)", "", path)
 
 
 @contextlib.contextmanager
 def _address_space(memory: int) -> Iterator[None]:
-    """Lets this process grow by no more than some bytes, where the system can tell how large it is."""
+    """Limits the growth of this process to some bytes, on systems that report its size."""
     statistics = Path("/proc/self/statm")
     if not statistics.exists():
         yield

@@ -53,7 +53,7 @@ def make_demos(world: dict[str, Any]) -> Demos:
 
 
 def make_numbers(rng: np.random.Generator, layout: Layout, n: int, world: dict[str, Any]) -> np.ndarray:
-    """(n, width), of what the layout says they are."""
+    """Random numbers (n, width) that fit the layout."""
     columns = []
     for entry in layout.entries:
         walk = np.cumsum(rng.normal(scale=0.0 if world["still"] else 0.1, size=(n, entry.size)), 0)

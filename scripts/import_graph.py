@@ -1,11 +1,10 @@
 """Draws which part of the package imports which, as the Mermaid diagram in CONTRIBUTING.md.
 
-An arrow is an import that happens when the code runs, also one inside a function; imports for type checkers alone do
-not count. An import that a longer way already implies is not drawn. Modules or parts that import each other in a circle
-are an error.
+An arrow is an import at run time, including those inside functions; imports for type checkers do not count. Arrows
+implied by longer paths are omitted. Cyclic imports of modules or parts are an error.
 
     python scripts/import_graph.py            # draws it in CONTRIBUTING.md
-    python scripts/import_graph.py --check    # fails if the drawing there is another one
+    python scripts/import_graph.py --check    # fails if the diagram there is out of date
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ def _part(module: str) -> str:
 
 
 def order(graph: Graph) -> list[str]:
-    """The nodes, each after all that it imports; exits with a circle if there is one."""
+    """The nodes, each after all that it imports; exits with an error if there is a cycle."""
     try:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
-        circle = [str(node).removeprefix(f"{PACKAGE}.") for node in error.args[1]]
-        sys.exit(f"expected imports without a way back, found {' -> '.join(reversed(circle))}")
+        cycle = [str(node).removeprefix(f"{PACKAGE}.") for node in error.args[1]]
+        sys.exit(f"expected no import cycle, found {' -> '.join(reversed(cycle))}")
 
 
 def reduced(graph: Graph) -> dict[str, set[str]]:
@@ -73,7 +72,7 @@ def drawn(graph: Graph) -> str:
 
 
 def with_diagram(page: str, diagram: str) -> str:
-    """A page with the diagram between its two marks."""
+    """A page with the diagram between its two markers."""
     if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
         sys.exit(f"expected a page with {BEGIN} and then {END}, found one without")
     before, rest = page.split(BEGIN)
@@ -81,9 +80,9 @@ def with_diagram(page: str, diagram: str) -> str:
 
 
 def main(arguments: list[str] | None = None, page: Path = PAGE) -> None:
-    """Draws, or checks."""
+    """Draws or checks the diagram."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="fail if the drawing in CONTRIBUTING.md is another one")
+    parser.add_argument("--check", action="store_true", help="fail if the diagram in CONTRIBUTING.md is out of date")
     check = parser.parse_args(arguments).check
     graph = modules()
     order(graph)
@@ -92,7 +91,7 @@ def main(arguments: list[str] | None = None, page: Path = PAGE) -> None:
     if not check:
         page.write_text(new, encoding="utf-8")
     elif new != old:
-        sys.exit(f"{page.name}: expected the import graph of the code, found another one: make import-graph")
+        sys.exit(f"{page.name}: expected the current import graph, found an outdated one; run make import-graph")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 The policy is the default on the 206 human demonstrations (`closedform data get pusht`). Start states are drawn from the
 same ranges as in Diffusion Policy's evaluation, but as real numbers from another generator, so that no evaluation
-begins at one of them. Kept are the first episodes that end with more than 0.95 of the outline covered; each ends with
-the observation of that state.
+starts from one of them. The first episodes that cover more than 0.95 of the outline are kept; each ends with the
+observation of that state.
 
     python scripts/record_pusht.py            # about a minute on two cores
 """

@@ -52,7 +52,7 @@ class Make:
         if (self.demos or self.development) and self.study != "wide":
             raise ConfigError(f"demos and development: expected the study wide, found {self.study}")
         if not self.only:
-            pyplot()  # better now than after a day
+            pyplot()  # fails now rather than after a day
         module = import_module(f"studies.{self.study}")
         runner = Runner(
             *(self.study, self.output / self.study, self.work / self.study, self.workers, self.device, self.only),

@@ -24,7 +24,7 @@ ENV = DEMOS = "pusht"
 NEURAL = "pusht-dit-left"
 MIDDLE = 256.0
 N_EPISODES = 500
-N_STUDY, STUDY_SEED = 200, 20_000  # for choosing; what is reported is on other seeds
+N_STUDY, STUDY_SEED = 200, 20_000  # for choosing parameters; results are reported on other seeds
 WIDTHS = (0.02, 0.05, 0.1, 0.2, 0.8, 3.0)
 CHOSEN_WIDTH = 0.05  # from the study
 REPORTED = {

@@ -24,9 +24,9 @@ from studies.runner import Runner, figures_of, interval, markdown_table
 ENV = DEMOS = "pusht"
 NEURAL = "pusht-dit"
 N_EPISODES = 500
-N_STUDY, STUDY_SEED = 150, 20_000  # for choosing; what is reported is on other seeds
+N_STUDY, STUDY_SEED = 150, 20_000  # for choosing parameters; results are reported on other seeds
 STRENGTHS, CUT_OFFS = (0.5, 1.0, 2.0, 4.0), (0, 5, 10, 30)
-CHOSEN = (0.5, 2)  # meets the condition often enough without giving away the precision of the last steps
+CHOSEN = (0.5, 2)  # meets the condition often enough without losing the precision of the last steps
 REPORTED = {"neural": ("pre-trained network", "0.90"), "conditional": ("conditional closed form", "0.79")}
 REPORTED["guided"] = ("guided network", "0.88")
 

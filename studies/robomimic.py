@@ -28,7 +28,7 @@ from studies.runner import Runner, figures_of, interval, markdown_table
 
 N_EPISODES = 150  # as in the paper
 N_PUSHT = 500
-N_NEURAL = {"lift": 150, "can": 25, "square": 25, "transport": 25, "tool_hang": 25}  # it plans for seconds on a CPU
+N_NEURAL = {"lift": 150, "can": 25, "square": 25, "transport": 25, "tool_hang": 25}  # a plan takes seconds on a CPU
 MS = ("plan_p50_ms", "plan_p99_ms")
 TRAINING_STEPS = {"lift": 100_000, "can": 100_000, "square": 50_000, "transport": 50_000, "tool_hang": 50_000}
 N_DEMOS = 200
@@ -167,7 +167,7 @@ def studies(runner: Runner) -> dict[str, Study]:
                 f"{source(t)}, the first {N_ABLATION_DEMOS}",
                 **small,
             )
-        if name != "hand":  # which Push-T does not have
+        if name != "hand":  # Push-T has no grasps
             makers[f"ablation_pusht_{name}"] = lambda s=settings: Study.make(
                 "pusht", "pusht", "default", s(""), n_episodes=N_ABLATION, seed=ABLATION_SEED
             )

@@ -100,7 +100,7 @@ def without_notes(said):
 def test_layouts_are_found_declared_or_read_from_a_file(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_demos(displaced_demos(), "demos")
-    found = ["observation layout found: hand position 2, body1 position 2", "action layout found: hand vector 2"]
+    found = ["inferred observation layout: hand position 2, body1 position 2", "inferred action layout: hand vector 2"]
     layouts = {}
     text = "hand position 2, goal position 2"
     own = {"observation": text, "action": Layout.of(("hand", "vector", 2)).to_json()}
@@ -116,7 +116,7 @@ def test_layouts_are_found_declared_or_read_from_a_file(tmp_path, capsys, monkey
     assert layouts["own.json"] == (Layout.parse(text), Layout.of(("hand", "vector", 2)))
     for command in (["inspect", "demos", "--json"], ["tune", "demos", "--episodes", "0:3", "--preset", "paper"]):
         main(command)
-        assert capsys.readouterr().err.startswith("closedform: observation layout found: hand position 2")
+        assert capsys.readouterr().err.startswith("closedform: inferred observation layout: hand position 2")
         main([*command, "--layout", "none"])
         assert without_notes(capsys.readouterr().err) == []
 
@@ -126,7 +126,7 @@ def test_layouts_that_were_found_are_part_of_the_results(tmp_path, capsys, monke
     save_demos(displaced_demos(), "demos")
     options = ["--env", "tests.evaluation.toy:Displaced", "--episodes", "2", "--workers", "1", "--json", "r.json"]
     main(["eval", "--demos", "demos", *options])
-    assert capsys.readouterr().err.startswith("closedform: observation layout found: hand position 2")
+    assert capsys.readouterr().err.startswith("closedform: inferred observation layout: hand position 2")
     result = EvaluationResult.load(tmp_path / "r.json")
     study = Study.of(result, "tests.evaluation.toy:Displaced")
     assert study.policy.action_layout == Layout.of(("hand", "vector", 2)) and study.subject == result.subject
@@ -141,7 +141,7 @@ def test_layouts_that_were_found_are_part_of_the_results(tmp_path, capsys, monke
     [
         (None, "layout: expected infer, none, env or a JSON file of layouts, found 'own.json'"),
         ("{", "expected a JSON file of layouts"),
-        ("[1]", "own.json: expected an object with observation and action, found another"),
+        ("[1]", "own.json: expected an object with observation and action, found something else"),
         ('{"observation": "hand place 4", "action": "- other 2"}', "unknown kind 'place'"),
         ('{"observation": "- other 4", "action": 7}', "expected a list of layout entries, found int"),
         ('{"observation": "- other 3", "action": "- other 2"}', "expected observations of 3 numbers, found 4"),

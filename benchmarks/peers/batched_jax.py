@@ -13,7 +13,7 @@ from peers.direct_jax import _plan
 
 
 class BatchedJax:
-    """Plans normalized chunks for normalized windows, search included.
+    """Plans normalized chunks for normalized windows, including search.
 
     Args:
         features, chunks: (N, D_z) and (N, D), normalized windows and chunks.
@@ -45,5 +45,5 @@ class BatchedJax:
         return jnp.asarray(queries, jnp.float32), jax.random.split(jax.random.key(0), len(queries))
 
     def __call__(self, prepared: Any) -> Any:
-        """Chunks (B, D), once they are there."""
+        """Chunks (B, D), after waiting for them."""
         return self._plan(*prepared, self.features, self.chunks).block_until_ready()

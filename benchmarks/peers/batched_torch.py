@@ -9,11 +9,11 @@ import torch
 
 
 class BatchedTorch:
-    """Plans normalized chunks for normalized windows, search included.
+    """Plans normalized chunks for normalized windows, including search.
 
     Args:
         features, chunks: (N, D_z) and (N, D), normalized windows and chunks.
-        device: torch's name of it.
+        device: its name in torch.
         k, h, tau, n_perturbations, n_steps, regularization: the paper's parameters.
     """
 
@@ -43,7 +43,7 @@ class BatchedTorch:
         return torch.as_tensor(queries, dtype=torch.float32, device=self.device)
 
     def __call__(self, queries: torch.Tensor) -> torch.Tensor:
-        """Chunks (B, D), once they are there."""
+        """Chunks (B, D), after waiting for them."""
         near = torch.topk(torch.addmm(-self.half_norms, queries, self.features.T), self.k, sorted=False).indices
         features, chunks = self.features[near], self.chunks[near]
         centered = features - features.mean(1, keepdim=True)

@@ -14,7 +14,7 @@ from contenders import CannotRunError
 
 
 def compiled(policy: NeuralPolicy, window: np.ndarray) -> NeuralPolicy:
-    """The same policy with a compiled network, which one plan for a window (N_o, D_o) has made ready."""
+    """The same policy with a compiled network, warmed up by one plan for a window (N_o, D_o)."""
     if not any(shutil.which(compiler) for compiler in ("g++", "clang++")):
         raise CannotRunError("torch.compile needs a C++ compiler, and there is neither g++ nor clang++")
     same = policy.with_sampling(policy.config.sampler, policy.config.n_sampling_steps)

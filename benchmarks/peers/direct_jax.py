@@ -1,7 +1,7 @@
 """The closed-form diffusion policy written directly in JAX, as the paper describes its implementation.
 
 The neighbors are found with numpy, which at this size is as fast as any index. Everything after that is one compiled
-function: local covariance, Cholesky, and S Euler steps in which all k neighbors are weighed under all M perturbations.
+function: local covariance, Cholesky, and S Euler steps that weight all k neighbors under all M perturbations.
 """
 
 from __future__ import annotations

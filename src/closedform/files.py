@@ -25,7 +25,7 @@ except ImportError:  # Windows
     fcntl = None
 
 MAX_HEADER = 1_000_000  # bytes of the header of a safetensors file of a few arrays
-BLOCK = 1 << 24  # bytes that are looked at together
+BLOCK = 1 << 24  # bytes read at once
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "<i1", "I32": "<i4", "I64": "<i8", "U8": "<u1"}
 
 
@@ -107,7 +107,7 @@ def scratch_folder(path: Path) -> Iterator[Path]:
     while True:
         scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.new-", dir=path.parent))
         lock = _lock(scratch)
-        if scratch.is_dir():  # no other process took it for a folder that was left, before it was locked
+        if scratch.is_dir():  # before it was locked, another process may have removed it as a leftover
             break
         if lock is not None:
             os.close(lock)
@@ -265,11 +265,11 @@ def _place(facts: dict[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...], int, 
 
 def name_of(file: BinaryIO, path: Path) -> str:
     """A path by which a library opens the very file that is open here, even if its own path has been replaced."""
-    file.seek(0)  # which both may share
+    file.seek(0)  # both may share the position
     for folder in ("/proc/self/fd", "/dev/fd"):
         name = Path(folder, str(file.fileno()))
         if name.exists():
             return str(name)
-    if not os.path.samestat(os.fstat(file.fileno()), path.stat()):  # where files that are open cannot be replaced
+    if not os.path.samestat(os.fstat(file.fileno()), path.stat()):  # on systems where open files cannot be replaced
         raise LoadError(f"{path}: expected the file that was opened, found another: it was replaced meanwhile")
     return str(path)

@@ -63,7 +63,7 @@ class Snapshot:
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # never waits for a pipe
         kind = os.stat(path, dir_fd=self._descriptor).st_mode
         if stat.S_ISDIR(kind):
-            if not self._inside:  # one level of folders is all that there is, however they are linked
+            if not self._inside:  # only one level of folders, however they are linked
                 self.parts[name] = Snapshot(self.folder / name, self._wanted, _within=self)
             return
         if not stat.S_ISREG(kind):

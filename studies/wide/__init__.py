@@ -1,12 +1,12 @@
 """A wide benchmark: tasks that the default was not developed on, few demonstrations, nothing declared about the data.
 
-`python -m studies wide` runs what is missing of it, a process for each core, and writes docs/results/wide. Meta-World
-and LASA need an environment of their own (`make wide` makes it), Push-T and robomimic's tasks the project's: each part
-can be run by itself (`--only 'metaworld_*' 'lasa-*'`), anywhere, with the same folder of recorded demonstrations, and
-what is complete is written without any simulator.
+`python -m studies wide` runs the missing evaluations, one process per core, and writes docs/results/wide. Meta-World
+and LASA need a separate virtual environment (`make wide` creates it), Push-T and robomimic the project's own: each part
+can be run by itself (`--only 'metaworld_*' 'lasa-*'`), on any machine, with the same folder of recorded demonstrations,
+and complete results are reported without any simulator.
 
-Results that are complete are taken as they are, whatever code made them: to evaluate a changed method, remove its files
-from the work folder, or name another one.
+Complete results are reused, whatever code made them: to evaluate a changed method, remove its files from the work
+folder, or name another one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ N_DEVELOPMENT = 20
 
 
 def run(runner: Runner) -> None:
-    """Runs everything that is missing and writes docs/results/wide."""
+    """Runs the missing evaluations and writes docs/results/wide."""
     demos = runner.demos or runner.work / "demos"
     if runner.development:
         _develop(replace(runner, work=runner.work / "development"), demos)
@@ -59,7 +59,7 @@ def run(runner: Runner) -> None:
 
 
 def development_cells() -> list[Cell]:
-    """What the default is developed on: ten tasks, and starts that are never reported."""
+    """The development set of the default: ten tasks, with start states that are never reported."""
     return [
         Cell("metaworld", task, size, policy, DEVELOPMENT_SEED, N_DEVELOPMENT)
         for task in DEVELOPMENT
@@ -82,7 +82,7 @@ def _develop(runner: Runner, demos: Path) -> None:
 
 
 def _print(runner: Runner, results: Mapping[Cell, EvaluationResult]) -> None:
-    """Prints the means, and what code they are of, since complete results are not run again."""
+    """Prints the means, and the commits that produced them, since complete results are not run again."""
     for row in report.summarize(results):
         what = f"{row['benchmark']}, {row['demonstrations']} demonstrations, {row['policy']}"
         success = "{success:.3f} [{success_low:.3f}, {success_high:.3f}]".format(**row)
@@ -96,7 +96,7 @@ def _write_part(
     rows: list[dict[str, Any]],
     experts: Mapping[str, float | None],
 ) -> None:
-    """The page of some cells: their means, and Meta-World task by task."""
+    """Writes the page of some cells: their means, and Meta-World by task."""
     cells = " ".join(f"'{pattern}'" for pattern in runner.only)
     tables = [
         f"## Meta-World from {size} demonstrations\n\n{report.task_table(results, size, experts)}\n"
@@ -106,17 +106,17 @@ def _write_part(
     text = f"""# A wide benchmark, in part
 
 Made by `python -m studies wide --only {cells}`
-at commit {", ".join(sorted(runner.commits))}; everything else that `python -m studies wide` runs is missing here. One
-default for all tasks: nothing is declared about their numbers, and the default infers its layout from the
-demonstrations. Success with 95% intervals over start states from seed {SEED}, and the paired difference to the
-default on the same starts. The demonstrations are those of Meta-World's scripted experts with noise of standard
-deviation {record.NOISE} added to their actions. Ten tasks were used for development
+at commit {", ".join(sorted(runner.commits))}; the rest of `python -m studies wide` has not been run. The default has
+the same parameters for all tasks; no layouts are declared, and it infers them from the demonstrations. Success with 95%
+intervals over start states from seed {SEED}, and the paired difference to the default on the same start states. The
+demonstrations are those of Meta-World's scripted experts with noise of standard deviation {record.NOISE} added to
+their actions. Ten tasks were used for development
 ({", ".join(DEVELOPMENT)});
-the inference of layouts was developed with a view of all fifty.
+the inference of layouts was developed on data of all fifty.
 
 {report.summary_table(rows)}
 
-In worse.csv: the tasks in which another policy is better than the default by more than {report.MARGIN}.
+[worse.csv](worse.csv) lists the tasks in which another policy is better than the default by more than {report.MARGIN}.
 
 {chr(10).join(tables)}"""
     write_file(runner.output / "README.md", text)
@@ -146,40 +146,42 @@ def _write_page(
     )
     text = f"""# A wide benchmark
 
-Made by `{runner.command}`; [origin.json](origin.json) says on what. One default for everything: no parameter is set for
-any of these tasks, and nothing is declared about the numbers of Meta-World and LASA. Success with 95% intervals over
-start states (stratified bootstrap; tasks are fixed), and the paired difference to the default on the same starts.
+Made by `{runner.command}`; [origin.json](origin.json) records versions and machine. The default has the same parameters
+for all tasks, and no layouts are declared for Meta-World and LASA. Success with 95% intervals over start states
+(stratified bootstrap; tasks are fixed), and the paired difference to the default on the same start states.
 
-Meta-World's demonstrations are those of the scripted experts that come with it, with noise of standard deviation
-{record.NOISE} added to each number of each action, clipped to [-1, 1]; the noisy experts succeed in {expert}, and what
-succeeded is recorded, as it was executed. Ten of its tasks were named for development before any was run
-({", ".join(DEVELOPMENT)}), with starts of other seeds than those reported here.
+Meta-World's demonstrations are those of its own scripted experts, with noise of standard deviation {record.NOISE} added
+to each number of each action, clipped to [-1, 1]; the noisy experts succeed in {expert}, and their successful episodes
+are recorded as executed. Ten tasks were chosen for development before any was run
+({", ".join(DEVELOPMENT)}), with other seeds than those reported here.
 
 {chr(10).join(sections)}
-## Meta-World, task by task
+## Meta-World by task
 
 {tasks}
 ![Success of each task](metaworld_{metaworld.sizes[0]}.png)
 
-In worse.csv: the tasks in which another policy is better by more than {report.MARGIN}.
+[worse.csv](worse.csv) lists the tasks in which another policy is better by more than {report.MARGIN}.
 
-## What runs beside the default
+## The other policies
 
 1-NN, kernel regression and the preset `paper` are the package's own. Behavior cloning is a network of two hidden layers
-of 256 that regresses chunks of 12 actions, 4 of which are executed, on one observation, trained for 10,000 steps. GPI
-(Li et al., arXiv 2510.08787) is our own, after the paper's abstract and project page: progression and attraction of the
-five nearest demonstrations. studies/wide/gpi.py says what was chosen where these say nothing: its figures are not the
-authors'. It is told which numbers are actuated, and by how much, which no other policy here is.
+of 256 units that predicts chunks of 12 actions, 4 of which are executed, from one observation; it is trained for 10,000
+steps. GPI (Li et al., arXiv 2510.08787) is our reimplementation from the paper's abstract and project page: progression
+and attraction of the five nearest demonstrations. studies/wide/gpi.py lists our choices where these leave something
+open, so its figures are not the authors'. Unlike the other policies here, it is told which numbers are actuated, and by
+how much.
 """
     write_file(runner.output / "README.md", text)
 
 
 NOTES = {
-    "metaworld": "39 numbers observed, 4 commanded, 500 steps at most; success at any step ends an episode.\n\n",
-    "lasa": f"""30 shapes, 7 demonstrations each. A start is that of a demonstration, moved by {lasa.PERTURBATION:g} mm
-(standard deviation). Success is to be within {lasa.TOLERANCE:g} mm of the end for the last quarter of an episode, which
-lasts twice as long as a demonstration. The path error is the mean distance to the nearest demonstrated path and from
-it; arrival is the median time at which the end was reached for good, in lengths of a demonstration.\n\n""",
-    "pusht": "The first so many human demonstrations.\n\n",
+    "metaworld": "Observations of 39 numbers, actions of 4, at most 500 steps; success ends an episode.\n\n",
+    "lasa": f"""30 shapes, 7 demonstrations each. Start states are those of demonstrations, perturbed by
+{lasa.PERTURBATION:g} mm (standard deviation). Success means staying within {lasa.TOLERANCE:g} mm of the end during the
+last quarter of an episode, which lasts twice as long as a demonstration. The path error is the mean distance to the
+nearest demonstrated path and from it; arrival is the median time after which the point stays at the end, in lengths of
+a demonstration.\n\n""",
+    "pusht": "The first human demonstrations.\n\n",
     "robomimic": "Scripted demonstrations, as in [the robomimic study](../robomimic/README.md).\n\n",
 }

@@ -1,4 +1,4 @@
-"""The parts of the wide benchmark: tasks, demonstrations, starts, and what runs beside our default."""
+"""The parts of the wide benchmark: tasks, demonstrations, start states, and the policies compared."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ METAWORLD = (
     *("plate-slide-v3", "push-back-v3", "push-v3", "push-wall-v3", "reach-v3", "reach-wall-v3", "shelf-place-v3"),
     *("soccer-v3", "stick-pull-v3", "stick-push-v3", "sweep-into-v3", "sweep-v3", "window-close-v3", "window-open-v3"),
 )
-# Named before any of them was run, one or two of each kind: reaching, pushing, grasping and placing, inserting, tools,
-# buttons, hinges and slides. The other forty are not looked at before they are reported.
+# Chosen before any of them was run, one or two of each kind: reaching, pushing, grasping and placing, inserting, tools,
+# buttons, hinges and slides. The other forty are not examined before they are reported.
 DEVELOPMENT = (
     "pick-place-v3",
     "peg-insert-side-v3",
@@ -62,14 +62,14 @@ class Benchmark:
     """Tasks of one kind.
 
     Attributes:
-        title: for people.
+        title: for the report.
         tasks: their names.
         sizes: numbers of demonstrations.
-        n_episodes: starts of each task.
+        n_episodes: start states per task.
         env: the environment's name with `{task}` in it.
-        read: the demonstrations of a task, all of them; recordings are in a folder.
-        displacements: what its actions displace, which GPI has to be told; None where they are targets.
-        describe: what else to say about an episode of a task.
+        read: reads all demonstrations of a task; recordings are in a folder.
+        displacements: what its actions displace, which GPI needs to know; None if they are targets.
+        describe: returns additional fields for the result of an episode.
     """
 
     title: str
@@ -90,7 +90,7 @@ class Benchmark:
         return make_policy(policy, _with_layouts(demos) if policy == "default" else demos)
 
     def parameters(self, policy: str, task: str) -> dict[str, Any]:
-        """The parameters of such a policy, which need no demonstrations."""
+        """The parameters of such a policy, known without demonstrations."""
         if policy == "mlp":
             return asdict(MLPConfig())
         if policy == "gpi":
@@ -100,7 +100,7 @@ class Benchmark:
 
 
 def _with_layouts(demos: Demos) -> Demos:
-    """Demonstrations with the layouts found in them, where none are declared."""
+    """Demonstrations with inferred layouts if none are declared."""
     declared = demos.observation_layout, demos.action_layout
     plain = all(layout == Layout.plain(layout.width) for layout in declared)
     return Layout.infer(demos).relabel(demos) if plain else demos
@@ -157,7 +157,7 @@ BENCHMARKS = {
     "metaworld": Benchmark("Meta-World", METAWORLD, (25, 10), 50, "metaworld:{task}", _metaworld, _hand),
     "lasa-position": _lasa_benchmark("position", "next positions as actions", 14),
     "lasa-velocity": _lasa_benchmark("velocity", "velocities as actions", 14),
-    "lasa-fine": _lasa_benchmark("fine", "next positions of 1000 a path", 7),
+    "lasa-fine": _lasa_benchmark("fine", "next positions, 1000 per path", 7),
     "pusht": Benchmark("Push-T", ("pusht",), (5, 10, 25, 50, 100, 206), 100, "{task}", _pusht),
     "robomimic": Benchmark("robomimic's tasks", tuple(ROBOMIMIC_TASKS), (10,), 50, "{task}", _robomimic),
 }

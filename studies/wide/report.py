@@ -1,4 +1,4 @@
-"""What the wide benchmark found: tables, intervals, paired differences and figures."""
+"""The report of the wide benchmark: tables, intervals, paired differences and figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Results = Mapping[Cell, EvaluationResult]
 
 
 def stratified_mean(groups: Sequence[np.ndarray]) -> Interval:
-    """The mean of groups' means with its 95% interval: episodes are drawn again, tasks stay the same.
+    """The mean of groups' means with its 95% interval: episodes are resampled, tasks are fixed.
 
     Args:
         groups: the values of each task's episodes.
@@ -82,7 +82,7 @@ def _interval(name: str, interval: Interval) -> dict[str, float]:
 
 
 def _paths(by_task: Mapping[str, EvaluationResult]) -> dict[str, Any]:
-    """Path error in mm and arrival, where episodes say so."""
+    """Path error in mm and arrival, if episodes record them."""
     extras = [episode.extra for found in by_task.values() for episode in found.episodes]
     errors = [extra["path_error"] for extra in extras if "path_error" in extra]
     arrivals = [extra["arrival"] for extra in extras if extra.get("arrival") is not None]
@@ -128,9 +128,9 @@ def write_tables(runner: Runner, results: Results, experts: Mapping[str, float |
 
 
 def summary_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The summary for people."""
+    """The summary as a table."""
     with_paths = any(row["path_error_mm"] != "" for row in rows)
-    head = ["policy", "demonstrations", "success [95%]", "against the default, paired"]
+    head = ["policy", "demonstrations", "success [95%]", "minus the default, paired"]
     head += ["path error, mm", "arrival"] if with_paths else ["score"]
     lines = []
     for row in rows:
@@ -164,7 +164,7 @@ def _is(cell: Cell, n_demos: int, benchmark: str = "metaworld") -> bool:
 
 
 def draw_tasks(runner: Runner, results: Results, n_demos: int) -> None:
-    """Success of each Meta-World task, the default's in order."""
+    """Success of each Meta-World task, ordered by that of the default."""
     found = {(cell.task, cell.policy): one.success for cell, one in results.items() if _is(cell, n_demos)}
     tasks = [task for task, policy in found if policy == "default"]
     if not tasks:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from closedform import Demos, Layout, load_demos
+from closedform.analysis.episode_problems import find_short
 from closedform.analysis.health import examine
 from closedform.analysis.health_report import draw, write_page
 from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS, planar_demos
@@ -210,3 +211,10 @@ def test_whatever_number_there_is_can_be_examined_and_drawn(tmp_path, value):
     draw(health, demos, tmp_path / "p.png")
     write_page(health, "name", tmp_path / "p.png", tmp_path / "p.html")
     assert health.problems
+
+
+def test_short_episodes_beyond_the_listed_ones_are_counted():
+    problems = find_short([100] * 20 + [1] * 8)
+    assert [problem.episode for problem in problems] == [20, 21, 22, 23, 24, None]
+    assert "3 more" in problems[-1].message
+    assert "25, 26, 27" in problems[-1].message

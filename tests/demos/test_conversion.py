@@ -40,7 +40,7 @@ def plain(demos):
 def test_targets_are_where_an_exact_hand_is_next(declared):
     demos, targets = displaced()
     given = demos if declared else plain(demos)
-    with pytest.warns(ClosedFormWarning, match=r"scale 0\.02 and a lag of 0\.0 steps, found in the data"):
+    with pytest.warns(ClosedFormWarning, match=r"scale 0\.02 and a lag of 0\.0 steps, estimated from the data"):
         converted = to_targets(given)
     assert meaning_of(given) == "displacements" and meaning_of(converted) == "targets"
     for before, after, path in zip(demos, converted, targets, strict=True):
@@ -84,7 +84,7 @@ def test_what_cannot_be_converted_is_refused():
         with pytest.raises(ClosedFormError, match="action_scale: expected a number above 0"):
             to_targets(demos, scale)
     still = Demos([(np.zeros((50, 2)), np.ones((50, 2)))], Layout.parse("a position 2"), Layout.parse("a vector 2"))
-    with pytest.raises(ClosedFormError, match="expected a scale, which the data do not tell"):
+    with pytest.raises(ClosedFormError, match="expected a scale, which could not be estimated"):
         to_targets(still)
 
 
@@ -107,7 +107,7 @@ def test_options_that_do_not_go_together_are_refused(tmp_path):
     save_demos(demos, tmp_path / "demos")
     with pytest.raises(ClosedFormError, match="expected actions 'absolute' or 'displacements' with it, found 'recor"):
         load_demos(tmp_path / "demos", action_scale=1.0)
-    with pytest.raises(ClosedFormError, match="moves the body by in the environment, found none"):
+    with pytest.raises(ClosedFormError, match="moves the body in the environment, found none"):
         load_demos(tmp_path / "demos", actions="displacements")
     with pytest.raises(ClosedFormError, match="absolute_6d apply to robomimic files only"):
         load_demos(tmp_path / "demos", actions="absolute_6d")

@@ -18,7 +18,12 @@ from closedform.evaluation.notes import copying_notes, policy_notes, result_note
 from tests.evaluation.toy import Reach, reach_demos
 
 ROOT = Path(__file__).parents[2]
-COPIES, WORLD, DRIFTS, LEAVES = "in truth 1-nearest", "no frame but the world", "displacements drift", "leave the range"
+COPIES, WORLD, DRIFTS, LEAVES = (
+    "effectively 1-nearest",
+    "only the world frame",
+    "displacements drift",
+    "leave the range",
+)
 
 
 class Elsewhere(Reach):

@@ -145,7 +145,7 @@ def test_damaged_policies_are_refused(data, tmp_path):
         with pytest.raises(LoadError, match=message):
             NeuralPolicy.load(tmp_path / "policy")
     wrong = replace(data.normalization, covariance=-data.normalization.covariance)
-    with pytest.raises(DataError, match="expected a covariance of the training observations that is positive definite"):
+    with pytest.raises(DataError, match="expected a positive definite covariance of the training observations"):
         NeuralPolicy.of(SMALL, trainer(data).average, replace(data, normalization=wrong))
     path.unlink()
     with pytest.raises(LoadError, match=r"expected policy\.safetensors beside"):

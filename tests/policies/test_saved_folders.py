@@ -208,7 +208,7 @@ def test_a_row_that_is_not_there_is_an_error_of_ours_and_not_a_crash(tmp_path, m
         content[-8:] = wrong.to_bytes(8, "little", signed=True)
         path.write_bytes(content)
         policy = load_policy(tmp_path / "policy")
-        with pytest.raises(LoadError, match=r"index\.faiss: expected 160 rows, found one of number"):
+        with pytest.raises(LoadError, match=r"index\.faiss: expected 160 rows, found row"):
             policy.model.index.query(np.zeros(3), 160)  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -84,7 +84,7 @@ def leave_one_out(
 
 
 def effective_numbers(policy: DemonstrationPolicy[Any], n_episodes: int = 8, n_windows: int = 6) -> list[float]:
-    """The effective number of demonstrations of some leave-one-out plans; none if there is but one episode."""
+    """The effective number of demonstrations of some leave-one-out plans; none if there is only one episode."""
     n = len(policy.episode_ids)
     if n < 2:
         return []

@@ -38,7 +38,7 @@ from closedform.files import check_writable, write_file
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 
 _N_STILLS = 6  # pictures in a filmstrip
-_LEFT_THE_DATA = 0.1  # share of plans in alarm, where one in a hundred is usual
+_LEFT_THE_DATA = 0.1  # alarm rate of a rollout that has left the data; the usual one is 0.01
 _MOST_PICTURED = 4  # failures with a picture; all are listed
 _STYLE = """
 .rollout { display: grid; grid-template-columns: 260px 1fr; gap: 1rem; align-items: start; margin-bottom: 1.2rem; }

@@ -23,7 +23,7 @@ _N_WINDOWS = 8  # of each
 _LEAST_GAIN = 0.01  # of the error, that a change is worth
 
 GRID: dict[str, tuple[Any, ...]] = {
-    "n_obs_steps": (1, 2),  # a person's own motion tells more of their next action than a policy's of its own
+    "n_obs_steps": (1, 2),  # a person's motion predicts their next action better than a policy's predicts its own
     "n_action_steps": (8, 12, 16, 24),
     "bandwidth": (0.01, 0.02, 0.045, 0.09, 0.2, 0.4, 0.8),
     "tau": (0.0, 0.01, 0.03, 0.07, 0.15, 0.3),
@@ -85,7 +85,7 @@ def tune(
     def try_out(candidate: ClosedFormConfig) -> np.ndarray:
         if candidate not in errors:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ClosedFormWarning)  # about neighbors that there are not
+                warnings.simplefilter("ignore", ClosedFormWarning)  # about fewer windows than neighbors
                 policy = ClosedFormPolicy(demos, config=replace(candidate, **QUICK))
             errors[candidate] = prediction_errors(policy)
         return errors[candidate]

@@ -65,15 +65,15 @@ def run(parse: Callable[[], Any]) -> None:
         try:
             _run(parse)
         except SystemExit as stop:
-            if not stop.code:  # help was asked for
+            if not stop.code:  # --help
                 streams.finish()
             raise
         streams.finish()
     except ClosedFormError as error:
         _fail(str(error))
-    except BrokenPipeError:  # the reader went away, which is its right
+    except BrokenPipeError:  # the reader closed the pipe, which is fine
         streams.discard(sys.stdout)
-        sys.exit(128 + 13)  # as a program that a broken pipe ends
+        sys.exit(128 + 13)  # like a program killed by SIGPIPE
     except OSError as error:
         _fail(f"cannot read or write a file: {error}")
     except MemoryError as error:
@@ -124,7 +124,7 @@ def _say_once() -> Callable[..., None]:
 
 def _fail(message: str) -> NoReturn:
     streams.complain(message)
-    with contextlib.suppress(OSError, ClosedFormError):  # of two mistakes the first is said
+    with contextlib.suppress(OSError, ClosedFormError):  # only the first error is reported
         streams.finish()
     sys.exit(2)
 

@@ -43,7 +43,7 @@ class Reading:
     """Actions as recorded; displacements converted to absolute targets (robomimic's deltas with axis-angle or 6D
     rotations); or targets converted to displacements."""
     action_scale: float | None = None
-    """What one unit of a displacement moves the body by; found in the data by default, if they are displacements."""
+    """How far one unit of a displacement moves the body; by default estimated from the data, if they have some."""
     observation_layout: str | None = None
     """Layout of observations, such as "hand position 2, block position 2, block angle, - other 3"."""
     action_layout: str | None = None
@@ -70,11 +70,11 @@ class ChoosingLayouts:
     """What the numbers of observations and actions are."""
 
     layout: str | None = None
-    """What the numbers are: infer (found in the data), none (unknown), env (as the environment, data set or file
-    declares), or a JSON file with "observation" and "action" layouts. By default what is declared, else inferred."""
+    """What the numbers are: infer (from the data), none (unknown), env (as the environment, dataset or file
+    declares), or a JSON file with "observation" and "action" layouts. By default as declared, else inferred."""
 
     def settle(self, demos: Demos) -> Demos:
-        """Demonstrations with these layouts; says what was found."""
+        """Demonstrations with these layouts; prints those that were inferred."""
         from closedform.demos.chosen_layouts import choose_layouts
 
         if isinstance(self, Reading) and self.layout not in (None, "env"):
@@ -88,14 +88,14 @@ class ChoosingLayouts:
 
 
 def print_inferred(inferred: InferredLayouts | None) -> None:
-    """Says which layouts were found, if they were looked for, and how to overrule them."""
+    """Prints inferred layouts, if any, and how to override them."""
     if inferred is None:
         return
     from closedform.demos.infer import describe
 
     for line in describe(inferred):
         streams.complain(line)
-    streams.complain("--layout none does without a layout, --layout FILE takes another one")
+    streams.complain("--layout none disables layouts, --layout FILE uses others")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class Inspect(Reading, ChoosingLayouts):
         name = Path(self.demos).name or "demonstrations"
         folder = self.output or Path(f"{name}-report")
         if self.output or not self.json:
-            pyplot()  # what is missing is better said now
+            pyplot()  # fails now rather than after the work
             check_writable(folder / "report.html")
         demos = self.settle(self.read(self.demos, finite=False))
         with progress_bar() as say:

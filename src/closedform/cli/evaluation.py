@@ -63,7 +63,7 @@ class Eval(Choosing, ChoosingLayouts):
             layout=self.layout,
         )
         print_inferred(study.inferred)
-        if self.video:  # better now than after an hour
+        if self.video:  # fails now rather than after an hour
             require_av()
             with study.environments.borrow() as (environment,):
                 shown = can_render(environment, self.env)
@@ -109,10 +109,10 @@ class Compare:
             print(f"  score    {c.score:+.3f}  [{c.score_ci95[0]:+.3f}, {c.score_ci95[1]:+.3f}]")
             print(f"  success  {c.success:+.3f}  [{c.success_ci95[0]:+.3f}, {c.success_ci95[1]:+.3f}]")
             print(f"  better in {c.wins}, equal in {c.ties}, worse in {c.losses}")
-            for name, sign in (("better", 1), ("worse", -1)):
+            for name, sign in (("gains", 1), ("losses", -1)):
                 most = [f"{seed} ({d:+.2f})" for seed, d in c.differences if d * sign > 0][:5]
                 if most:
-                    print(f"  {name} most at seeds {', '.join(most)}")
+                    print(f"  largest {name} at seeds {', '.join(most)}")
 
 
 @dataclass(frozen=True)

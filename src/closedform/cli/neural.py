@@ -73,7 +73,7 @@ class Train(Reading):
         demos = self.read(self.demos)
         environments = EnvironmentPool(self.env) if self.env else None
         if environments:
-            with environments.borrow() as (environment,):  # better now than after an hour
+            with environments.borrow() as (environment,):  # fails now rather than after an hour
                 check_fit(environment, demos, self.demos)
         data = training_data(demos, network)
         trainer = Trainer(data, network, training, device)

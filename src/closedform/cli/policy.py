@@ -53,7 +53,7 @@ class Fit(Reading, Choosing, ChoosingLayouts):
     """Folder for the policy."""
 
     def run(self) -> None:
-        """Builds and saves the policy, and says what to know about it."""
+        """Builds and saves the policy, and prints notes on it."""
         from closedform.analysis.leave_one_out import effective_numbers
         from closedform.evaluation.notes import copying_notes, policy_notes
 
@@ -94,7 +94,7 @@ class Index(Reading, Choosing, ChoosingLayouts):
         with progress_bar() as say:
             settings = (*self.settings, "index=faiss", f"recall={self.recall}")
             policy = make_policy(self.policy, demos, settings, progress=say)
-        assert isinstance(policy, DemonstrationPolicy)  # it is made of demonstrations
+        assert isinstance(policy, DemonstrationPolicy)  # since demonstrations were given
         recall = policy.index_recall
         assert recall is not None
         policy.save(self.output)
@@ -171,7 +171,7 @@ class Explain(Choosing, ChoosingLayouts):
 
         check_seed(self.seed)
         check_writable(self.output)
-        pyplot()  # better now than when there is something to draw
+        pyplot()  # fails now rather than after the work
         if self.step < 0:
             raise ConfigError(f"step: expected 0 or more, found {self.step}")
         if not self.observation and self.env is None:

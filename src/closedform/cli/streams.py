@@ -69,7 +69,7 @@ def discard(stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
-    except (OSError, ValueError):  # it is no file
+    except (OSError, ValueError):  # not a file
         return
 
 

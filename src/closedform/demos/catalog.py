@@ -147,7 +147,7 @@ def cache_folder() -> Path:
         if chosen:
             return Path(chosen).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "closedform"
-    except RuntimeError as error:  # nobody's home
+    except RuntimeError as error:  # no home folder
         raise ConfigError(f"CLOSEDFORM_DATA: expected the path of a folder, found {chosen!r}: {error}") from error
 
 

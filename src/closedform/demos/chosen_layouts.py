@@ -1,4 +1,4 @@
-"""Choosing layouts: those that demonstrations declare, those found in their numbers, none, or those of a file."""
+"""Choosing layouts: as declared by the demonstrations, inferred from their numbers, none, or from a file."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _EXPECTED = "a JSON file of layouts"
 
 
 class ChosenLayouts(NamedTuple):
-    """Demonstrations with the layouts that were chosen, and what was found if they were inferred."""
+    """Demonstrations with the chosen layouts, and the findings if they were inferred."""
 
     demos: Demos
     inferred: InferredLayouts | None = None
 
 
 def choose_layouts(demos: Demos, choice: str | None = None) -> ChosenLayouts:
-    """Gives demonstrations the layouts that were asked for.
+    """Gives demonstrations the requested layouts.
 
     Args:
-        demos: the demonstrations, with what their file, data set or environment declares.
-        choice: `infer`, those found in the numbers; `none`, numbers of unknown meaning; `env`, what is declared; or a
-            JSON file with `observation` and `action`, each as `Layout.parse` or `Layout.from_json` reads it. None is
-            what is declared, and where nothing is, what is found.
+        demos: the demonstrations, with the layouts declared by their file, dataset or environment.
+        choice: `infer`, from the numbers; `none`, numbers of unknown meaning; `env`, as declared; or a JSON file with
+            `observation` and `action`, each as `Layout.parse` or `Layout.from_json` reads it. None is as declared, or
+            inferred if nothing is declared.
     """
     if choice == "env":
         return ChosenLayouts(demos)
@@ -54,7 +54,7 @@ def read_layouts(path: str | Path) -> tuple[Layout, Layout]:
 def parse_layouts(content: Any, where: str) -> tuple[Layout, Layout]:
     """Layouts of observations and actions from the content of a file."""
     if not isinstance(content, dict) or set(content) != set(SIDES):
-        raise ConfigError(f"{where}: expected an object with {' and '.join(SIDES)}, found another")
+        raise ConfigError(f"{where}: expected an object with {' and '.join(SIDES)}, found something else")
     observation, action = (
         Layout.parse(content[side]) if isinstance(content[side], str) else Layout.from_json(content[side])
         for side in SIDES

@@ -1,4 +1,4 @@
-"""Conversion: actions that are displacements of what is observed as targets, and targets as displacements."""
+"""Conversion: actions that are displacements of observed bodies to targets, and targets to displacements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from closedform.errors import ClosedFormWarning, ConfigError, DataError
 
 Meaning = Literal["targets", "displacements"]
 KINDS: dict[str, Meaning] = {"position": "targets", "vector": "displacements"}
-SURE = 0.9  # confidence from which it counts what the numbers of undeclared actions are
+SURE = 0.9  # confidence from which an inferred meaning of actions is used
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class _Pair:
 
     Attributes:
         actions, observations: which numbers.
-        scale: what one unit of an action moves them by; None if it is not known.
+        scale: how far one unit of an action moves them; None if unknown.
         lag: steps by which they follow.
     """
 
@@ -38,13 +38,13 @@ class _Pair:
 
 
 def declared_meaning(layout: Layout) -> Meaning | None:
-    """Whether actions of a layout are targets or displacements; None if it does not tell, or has both."""
+    """Whether actions of a layout are targets or displacements; None if it does not say, or has both."""
     found: set[Meaning] = {KINDS[entry.kind] for entry in layout.entries if entry.kind in KINDS}
     return found.pop() if len(found) == 1 else None
 
 
 def meaning_of(demos: Demos) -> Meaning | None:
-    """Whether actions are targets or displacements: as declared, or as the numbers show beyond doubt; else None."""
+    """Whether actions are targets or displacements, as declared or clear from the numbers; else None."""
     declared = declared_meaning(demos.action_layout)
     if declared is not None or any(entry.kind in KINDS for entry in demos.action_layout.entries):
         return declared
@@ -54,16 +54,16 @@ def meaning_of(demos: Demos) -> Meaning | None:
 
 
 def to_targets(demos: Demos, scale: float | None = None) -> Demos:
-    """The same demonstrations with targets as actions, where these are displacements of observed numbers.
+    """The same demonstrations with actions that displace observed numbers converted to targets.
 
-    A body that follows its commands without delay is to be at x + s a. One that follows `lag` steps behind has yet to
-    make the last `lag` displacements as well: its target is x_t + s (a_t + a_{t-1} + ... + a_{t-lag}). Other numbers of
-    the action stay what they are.
+    The target of a body that follows its commands without delay is x + s a. One that follows `lag` steps behind has yet
+    to make the last `lag` displacements as well: its target is x_t + s (a_t + a_{t-1} + ... + a_{t-lag}). Other numbers
+    of the action are unchanged.
 
     Args:
-        demos: whose actions have entries of kind `vector` of a body whose position is observed, or, where nothing is
-            declared, are seen to displace observed numbers.
-        scale: s, what one unit of an action moves the body by; None to find it in the data, as the lag always is.
+        demos: their actions have entries of kind `vector` of a body whose position is observed, or, if nothing is
+            declared, are detected to displace observed numbers.
+        scale: s, how far one unit of an action moves the body; None to estimate it from the data, as the lag always is.
     """
     _check_scale(scale)
     pairs = _pairs(demos, "vector", scale)
@@ -77,13 +77,13 @@ def to_targets(demos: Demos, scale: float | None = None) -> Demos:
     for pair in pairs:
         if pair.scale is None:
             raise ConfigError(
-                f"actions {span(pair.actions)}: expected a scale, which the data do not tell: give what one unit of "
-                "an action moves the body by (--action-scale)"
+                f"actions {span(pair.actions)}: expected a scale, which could not be estimated from the data: give how "
+                "far one unit of an action moves the body (--action-scale)"
             )
         if scale is None:
             warnings.warn(
                 f"actions {span(pair.actions)}: displacements with scale {pair.scale:.4g} and a lag of {pair.lag:.1f} "
-                "steps, found in the data; give --action-scale if you know it",
+                "steps, estimated from the data; give --action-scale if you know it",
                 ClosedFormWarning,
                 stacklevel=2,
             )
@@ -100,12 +100,12 @@ def to_targets(demos: Demos, scale: float | None = None) -> Demos:
 
 
 def to_displacements(demos: Demos, scale: float) -> Demos:
-    """The same demonstrations with displacements (target - observed) / scale as actions, where these are targets.
+    """The same demonstrations with actions that are targets converted to displacements (target - observed) / scale.
 
     Args:
-        demos: whose actions have entries of kind `position` of a body whose position is observed, or, where nothing is
-            declared, are seen to be targets of observed numbers.
-        scale: what one unit of an action moves the body by, which the environment decides.
+        demos: their actions have entries of kind `position` of a body whose position is observed, or, if nothing is
+            declared, are detected to be targets of observed numbers.
+        scale: how far one unit of an action moves the body, which is up to the environment.
     """
     _check_scale(scale)
     pairs = _pairs(demos, "position", scale)
@@ -131,7 +131,7 @@ def _check_scale(scale: float | None) -> None:
 
 
 def _pairs(demos: Demos, kind: Kind, scale: float | None) -> list[_Pair]:
-    """What is declared, and where nothing is, what the numbers show."""
+    """The pairs that layouts declare, or if they declare nothing, those detected in the numbers."""
     how = "displacements" if kind == "vector" else "targets"
     commands: tuple[Command, ...] = getattr(Layout.infer(demos), how)
     places = {entry.body: c for entry, c in demos.observation_layout.slices() if entry.kind == "position"}
@@ -153,7 +153,7 @@ def _pairs(demos: Demos, kind: Kind, scale: float | None) -> list[_Pair]:
 
 
 def _pending(actions: np.ndarray, lag: float) -> np.ndarray:
-    """What was commanded at each step and in the `lag` steps before it, added up. (T, D) -> (T, D)."""
+    """The sum of the commands at each step and in the `lag` steps before it. (T, D) -> (T, D)."""
     whole = math.floor(lag)
     total = np.zeros_like(actions)
     for back in range(min(whole + 2, len(actions))):

@@ -223,7 +223,7 @@ def check_rotations(array: np.ndarray, layout: Layout, where: str) -> None:
             vectors = array[:, columns].reshape(-1, 2, 3)
         else:
             continue
-        with np.errstate(over="ignore"):  # what is endless is not of unit length either
+        with np.errstate(over="ignore"):  # infinity is not of unit length either
             norms = np.linalg.norm(vectors, axis=2)
         bad = np.argwhere(np.abs(norms - 1) > 0.05)
         if len(bad):

@@ -148,7 +148,7 @@ def download(
                 _tag(part).unlink(missing_ok=True)
                 raise
             except urllib.error.HTTPError as error:
-                if error.code == 416:  # what is there is not a beginning of what the server has
+                if error.code == 416:  # the partial download does not match the server's file
                     part.unlink(missing_ok=True)
                 elif error.code < 500:
                     raise LoadError(f"{url}: expected a file, found HTTP {error.code} {error.reason}") from error

@@ -38,7 +38,7 @@ class Encoding:
     An angle becomes (cos, sin), or among spatial entries, where it is about the z axis, (cos, sin, 0). A quaternion
     becomes the first two columns of its rotation matrix, which are the same for q and -q and continuous everywhere
     (forcing w >= 0 instead would jump at half turns, the usual pose of a gripper that points down). Everything else
-    stays as it is, except that ignored entries are left out, so that no layout with any can be decoded. Decoding
+    is unchanged, except that ignored entries are dropped, so layouts with ignored entries cannot be decoded. Decoding
     projects averaged rotations back onto rotations.
     """
 
@@ -117,7 +117,7 @@ def _encode(entry: Entry, values: np.ndarray, spatial: bool) -> np.ndarray:
         case "rotation6d_rows":
             return _transposed(values)
         case "axis_angle":
-            with np.errstate(over="ignore", invalid="ignore"):  # which shows as numbers that are not finite
+            with np.errstate(over="ignore", invalid="ignore"):  # the result is then not finite
                 return two_columns(matrix_of_axis_angle(values))
         case "ignored":
             return values[..., :0]
@@ -153,7 +153,7 @@ def nearest_rotation(columns: np.ndarray) -> np.ndarray:
     xx, xy, yy = (np.sum(a * b, -1, keepdims=True) for a, b in ((x, x), (x, y), (y, y)))
     area = np.sqrt(np.maximum(xx * yy - xy * xy, 0.0))
     size = np.sqrt(xx + yy + 2 * area)
-    sound = area > 1e-9 * np.maximum(size * size, 1e-300)  # else there is no nearest one
+    sound = area > 1e-9 * np.maximum(size * size, 1e-300)  # else there is no unique nearest one
     scale = size / np.where(sound, (xx + area) * (yy + area) - xy * xy, 1.0)
     nearest = np.concatenate([((yy + area) * x - xy * y) * scale, ((xx + area) * y - xy * x) * scale], -1)
     return rotation_matrix(np.where(sound, nearest, columns))

@@ -29,7 +29,7 @@ class Episode:
                 raise DataError(f"{name} of an episode must be (steps, numbers), found shape {array.shape}")
             if (
                 array.flags.writeable or array.base is not None
-            ):  # what a caller writes later must not change the episode
+            ):  # later writes by the caller must not change the episode
                 array = array.copy()
                 array.flags.writeable = False
             object.__setattr__(self, name, array)

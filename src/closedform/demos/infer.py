@@ -1,7 +1,7 @@
 """Infer: layouts of demonstrations from their numbers alone.
 
-A wrong guess costs more than none, so that whatever is not supported by the data stays `other`, and a finding says what
-to write for it.
+A wrong guess costs more than none, so anything not supported by the data stays `other`, and a finding says what to
+write for it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from closedform.demos.inference.positions import (
     Group,
     find_positions,
     hand_groups,
+    is_relative_to_body,
     long_hand_groups,
-    seen_from,
     sort_differences,
 )
-from closedform.demos.inference.relations import SURE, check_seen, find_differences, find_relative
+from closedform.demos.inference.relations import SURE, find_differences, find_observer, find_relative
 from closedform.demos.inference.rotations import Rotation, find_rotations, is_interleaved_6d, is_unit_everywhere
 from closedform.demos.inference.sample import WIDEST, Sample
 from closedform.demos.inference.turning import commanded_rotation, commanded_turns
@@ -35,12 +35,12 @@ ORDERED = 0.8  # confidence in an order of numbers below which a rotation stays 
 
 @register_inference
 def infer_layouts(demos: Demos) -> InferredLayouts:
-    """Finds what the numbers of observations and actions are; what the demonstrations declare is not looked at."""
+    """Infers what the numbers of observations and actions are, ignoring any declared layouts."""
     return _Inference(demos).result()
 
 
 class _Inference:
-    """The search, one step after the other; each uses what the ones before have found.
+    """The search, in steps; each uses the findings of the previous ones.
 
     Args:
         demos: the data.
@@ -79,15 +79,15 @@ class _Inference:
         hands = hand_groups(matches, sample)
         differences = find_differences(sample, free)
         for difference in differences:
-            seen = check_seen(sample, difference, rotations) if difference.turned else None
+            seen = find_observer(sample, difference, rotations) if difference.turned else None
             if seen is not None:
-                seen[0].support(SURE if seen[1] == 0 else -SURE, "a difference seen from it fits exactly")
+                seen[0].support(SURE if seen[1] == 0 else -SURE, "a difference in its frame fits exactly")
         related, vectors, seen_vectors = sort_differences(sample, differences, hands, rotations)
         for start in vectors:
             self.observation.add(Part(start, "vector", 3, None, 0.95, "the difference of two observed positions"))
         for start in seen_vectors - vectors:
             self.observation.add(
-                Part(start, "other", 3, None, 0.95, "the difference of two positions, as a body sees it")
+                Part(start, "other", 3, None, 0.95, "the difference of two positions in a body's frame")
             )
         for columns in [*(hand.columns for hand in hands), *(range(v, v + 3) for v in vectors | seen_vectors), turning]:
             free[list(columns)] = False
@@ -95,8 +95,8 @@ class _Inference:
             hands = self._confirmed(long_hand_groups(matches), rotations, turning, free)
             matches += [hand.hand for hand in hands if hand.hand]
         bodies = find_positions(sample, hands, rotations, turning, related - {h.start for h in hands}, free)
-        for hand in [hand for hand in hands if seen_from(sample, hand, bodies)]:
-            evidence = "moves as the actions say, but not while a body moves so: the hand, as seen from that body"
+        for hand in [hand for hand in hands if is_relative_to_body(sample, hand, bodies)]:
+            evidence = "moves as commanded, except while a body does: the hand's position relative to that body"
             self.observation.add(Part(hand.start, "vector", hand.size, None, 0.7, evidence))
             hands.remove(hand)
         self._attach_rotations(hands + bodies, rotations, turning)
@@ -117,14 +117,14 @@ class _Inference:
     def _confirmed(
         self, hands: list[Group], rotations: list[Rotation], turning: list[int], free: np.ndarray
     ) -> list[Group]:
-        """Of what may be hands or joints: those that move another body or go to one, number for number."""
+        """Of candidates that may be hands or joints, those that move another body or go to one."""
         found = []
         for hand in hands:
             others = free & ~np.isin(np.arange(len(free)), hand.columns)
             bodies = find_positions(self.sample, [hand], rotations, turning, set(), others)
             span = f"{hand.start}..{hand.start + 2}"
             if any(span in reason for body in bodies if body.confidence > 0.85 for _, reason in body.reasons):
-                hand.reasons.append((0.6, "other numbers move with these or are gone to by them, one for one"))
+                hand.reasons.append((0.6, "other numbers move with these, or these go to them, one for one"))
                 free[hand.columns] = False
                 found.append(hand)
         return found
@@ -141,9 +141,9 @@ class _Inference:
                 group.angle = stop
 
     def _commanded_rotations(self, hands: list[Group], rotations: list[Rotation], inside: list[Rotation]) -> None:
-        """Rotations in actions that the hand's rotation follows: targets, or turns.
+        """Rotations in actions that the hand's rotation follows: targets or turns.
 
-        A rotation before a hand's position is the hand's only if it does.
+        A rotation before a hand's position belongs to the hand only if it follows one.
         """
         self.rotation_commands: list[tuple[Group, int, Rotation | None, float]] = []
         for hand in hands:
@@ -163,14 +163,14 @@ class _Inference:
                 self.rotation_commands.append((hand, start, asked_for, sure))
 
     def _pool_orders(self, rotations: list[Rotation]) -> None:
-        """One dataset writes all of its quaternions in one order, so that the evidence of each counts for all."""
+        """A dataset writes all of its quaternions in one order, so the evidence for one counts for all."""
         for family in ("quaternion", "rotation6d"):
             own = [rotation for rotation in rotations if rotation.family == family]
             total = float(sum(rotation.score for rotation in own))
             reasons = [reason for rotation in own if rotation.score * total > 0 for reason in rotation.reasons]
             for rotation in own:
                 if rotation.score * total <= 0 or not rotation.reasons:
-                    rotation.reasons = [f"as another one: {reasons[0]}"] if reasons else []
+                    rotation.reasons = [f"like another one: {reasons[0]}"] if reasons else []
                 rotation.score = total
 
     def _name(self, hands: list[Group], bodies: list[Group]) -> None:
@@ -191,11 +191,11 @@ class _Inference:
     def _add_rotations(self, rotations: list[Rotation], groups: list[Group]) -> None:
         for rotation in rotations:
             body = next((self.names[g.start] for g in groups if g.rotation is rotation), None)
-            words = "; ".join(dict.fromkeys(rotation.reasons)) or "nothing tells the order of its numbers"
+            words = "; ".join(dict.fromkeys(rotation.reasons)) or "nothing shows the order of its numbers"
             shape = {"quaternion": "unit length", "rotation6d": "two unit vectors at right angles"}
             evidence = f"{shape.get(rotation.family, 'lengths up to half a turn')}; {words}"
             if rotation.relative:
-                evidence = "a rotation as another body sees it, which follows from two others"
+                evidence = "a rotation relative to another body, which follows from two others"
                 self.observation.add(Part(rotation.start, "other", rotation.size, None, 0.95, evidence))
             elif rotation.confidence < ORDERED:
                 self.observation.unknown_order(rotation, body, evidence)
@@ -207,7 +207,7 @@ class _Inference:
                 self.observation.note_interleaved(start)
 
     def _add_angles(self, turning: list[int], groups: list[Group], steps: np.ndarray) -> None:
-        """Angles of no body, then numbers after a planar position that turn its body without ever being wrapped."""
+        """Angles without a body, then numbers after a planar position that turn its body without ever wrapping."""
         jumps = self.jumps
         for column in turning:
             if self.observation.is_free(column, 1):
@@ -234,10 +234,10 @@ class _Inference:
         whole = len(starts) >= 20 and 0.85 * TURN < np.ptp(starts) < 1.01 * TURN and spread > 1.01 * TURN
         evidence = f"it moves when {name} does"
         if is_swung(shares):
-            evidence += f", and {shares[0]:.0%} of how {name} moves is swinging by so many radians"
+            evidence += f", and rotation by that many radians explains {shares[0]:.0%} of the motion of {name}"
             sure = 0.9
         elif whole and shares[1] <= shares[0]:
-            evidence += ", and begins anywhere within one turn but goes beyond"
+            evidence += ", starts anywhere within one turn, and goes beyond"
             sure = 0.7
         else:
             sure = 0.4
@@ -268,7 +268,7 @@ class _Inference:
         for hand, start, rotation, sure in self.rotation_commands:
             name = self.names[hand.start]
             if rotation is None:
-                evidence = f"turns of {name}, {sure:.0%} of how it turns"
+                evidence = f"turns {name}, explaining {sure:.0%} of its rotation"
                 self.action.add(Part(start, "other", 3, name, sure, evidence))
             elif rotation.confidence >= ORDERED:
                 evidence = f"the observed rotation of {name} follows it"
@@ -276,7 +276,7 @@ class _Inference:
                 self.action.add(Part(start, rotation.kind, rotation.size, name, sure, evidence))
         for rotation in inside:
             if self.action.is_free(rotation.start, rotation.size):
-                evidence = "; ".join(dict.fromkeys(rotation.reasons)) or "nothing tells the order of its numbers"
+                evidence = "; ".join(dict.fromkeys(rotation.reasons)) or "nothing shows the order of its numbers"
                 if rotation.confidence < ORDERED:
                     self.action.unknown_order(rotation, None, evidence)
                 else:
@@ -290,12 +290,12 @@ class _Inference:
                 self.action.add(Part(int(column), "angle", 1, body, 0.9, f"{jumps[column]} jumps by a whole turn"))
 
     def _hand_before(self, column: int) -> str | None:
-        """The hand whose target ends before a column of the action; a rotation there is the hand's too."""
+        """The hand whose target ends before a column of the action; a rotation there belongs to it too."""
         ends = {command.action_columns[-1] + 1: command.body for command in self.commands if command.how == "target"}
         return ends.get(column)
 
     def result(self) -> InferredLayouts:
-        """The layouts, with everything that nothing is known about as `other`."""
+        """The layouts, with everything unknown as `other`."""
         for draft in (self.observation, self.action):
             draft.finish()
         return InferredLayouts(

@@ -63,7 +63,7 @@ class Entry:
             `quaternion_wxyz` (w, x, y, z), `rotation6d` (the first two columns of the rotation matrix),
             `rotation6d_rows` (its first two rows, as pytorch3d and Diffusion Policy write it), `axis_angle` (the axis
             times the angle in radians), `binary` (each number takes one of two values), `other`, `ignored` (of
-            observations: takes no part in anything and may hold any finite numbers, such as the previous frame of
+            observations: not used at all, and may hold any finite numbers, such as the previous frame of
             stacked frames).
         size: how many numbers.
         body: the body it describes, such as `"hand"`; None if it describes none.
@@ -184,7 +184,7 @@ class Layout:
 
     @property
     def bodies(self) -> tuple[str, ...]:
-        """The bodies named, in order of appearance; those of ignored entries are not."""
+        """The bodies named, in order of appearance, except those of ignored entries."""
         named = (entry.body for entry in self.entries if entry.kind != "ignored")
         return tuple(dict.fromkeys(body for body in named if body is not None))
 

@@ -23,7 +23,7 @@ _WRITERS: dict[str, ModuleType] = {
     "robomimic": robomimic,
     "lerobot": lerobot,
 }
-MOST_EPISODES = 1_000_000  # that can be asked for
+MOST_EPISODES = 1_000_000  # that can be requested
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
@@ -51,7 +51,7 @@ def load_demos(
         actions: `recorded`; `absolute`, displacements converted to targets of the body that they move, of any format
             (robomimic's deltas with their rotations, as axis-angle); `absolute_6d`, robomimic's deltas with rotations
             as rotation-6D; `displacements`, targets converted to displacements. See `demos.conversion`.
-        action_scale: what one unit of a displacement moves the body by; None to find it in the data.
+        action_scale: how far one unit of a displacement moves the body; None to estimate it from the data.
         observation_layout, action_layout: layouts that the file does not have, or that override its own.
         finite: whether to refuse non-finite numbers; a dataset report needs to see them.
     """
@@ -71,7 +71,7 @@ def load_demos(
         raise ConfigError(f"action_scale: expected actions 'absolute' or 'displacements' with it, found {actions!r}")
     if actions == "displacements" and action_scale is None:
         raise ConfigError(
-            "action_scale: expected what one unit of a displacement moves the body by in the environment, found none"
+            "action_scale: expected how far one unit of a displacement moves the body in the environment, found none"
         )
     if not isinstance(source, str | Path):
         if actions == "absolute_6d":
@@ -94,7 +94,7 @@ def load_demos(
 
 
 def _read(path: Path, options: ReadOptions, actions: str, action_scale: float | None) -> Demos:
-    """Reads a file or folder, and converts its actions where that is asked for."""
+    """Reads a file or folder, and converts its actions if requested."""
     reader = find_reader(path)
     if actions in ("recorded", "absolute_6d"):
         return reader.read(path, options)
@@ -152,7 +152,7 @@ def find_reader(path: Path) -> ModuleType:
     if not _exists(path):
         known = ", ".join(CATALOG)
         raise LoadError(f"{path}: expected demonstrations, found nothing there; datasets known by name are {known}")
-    if not (path.is_file() or path.is_dir()):  # it may never end, or never begin, and can be read only once
+    if not (path.is_file() or path.is_dir()):  # reading it may block or never end, and works only once
         raise LoadError(f"{path}: expected a file or folder of demonstrations, found a device or pipe")
     try:
         for reader in _READERS:
@@ -169,7 +169,7 @@ def find_reader(path: Path) -> ModuleType:
 
 
 def _could_be(path: Path, reader: ModuleType) -> bool:
-    """Avoids importing packages that are not needed: an HDF5 reader is only asked about HDF5 files."""
+    """Avoids importing unneeded packages: an HDF5 reader is tried only on HDF5 files."""
     if reader not in (minari, robomimic):
         return True
     if path.is_dir():

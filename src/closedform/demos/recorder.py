@@ -50,10 +50,10 @@ class Recorder:
         if action_layout is not None:
             action_layout.check_commands()
         self._widths = [layout.width if layout else None for layout in (observation_layout, action_layout)]
-        self._condition = threading.Condition()  # guards what is in memory; never held while the disk is waited for
+        self._condition = threading.Condition()  # guards the data in memory; never held while waiting for the disk
         self._disk = threading.Lock()  # guards the part's file
         self._rows: list[bytes] = []  # of the episode, not yet written
-        self._n_written = 0  # before those
+        self._n_written = 0  # rows before those
         self._observations: list[np.ndarray] = []
         self._actions: list[np.ndarray] = []
         self._recording = self._closed = False

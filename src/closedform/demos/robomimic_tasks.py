@@ -16,7 +16,7 @@ def _pose(body: str) -> tuple[Entry, ...]:
     return (Entry("position", 3, body), Entry("quaternion", 4, body))
 
 
-# Where an object is as seen from the hand: its numbers follow from the poses.
+# The pose of an object relative to the hand: its numbers follow from the poses.
 _FROM_HAND = (Entry("other", 3), Entry("other", 4))
 
 

@@ -48,8 +48,8 @@ class ClosedForm:
         """The weight of each demonstration in the denoised chunk, (..., n, k); the weights of a sample sum to one."""
         xp = array_namespace(self.actions, a_s)
         gain, variance = self.process.gain(s), self.process.noise(s) ** 2
-        # Logits times sigma^2, less what is the same for every demonstration. Distances are measured from the mean
-        # chunk: far from the origin the products below would cancel to nothing in float32.
+        # Logits times sigma^2, up to what is the same for every demonstration. Distances are measured from the mean
+        # chunk: far from the origin the products below would cancel catastrophically in float32.
         center = xp.mean(self.actions, axis=-2, keepdims=True)
         actions = self.actions - center
         toward = gain * (xp.asarray(a_s) - gain * center) @ xp.matrix_transpose(actions)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-ROUNDING = 1e-2  # of the range of chunks, by which rounding may take a mixture of many out of it
-TINY = 1e-9  # of numbers, which may be all that they differ by
+ROUNDING = 1e-2  # of the range of chunks: how far rounding may move a mixture beyond it
+TINY = 1e-9  # of the numbers themselves, in case their range is tiny
 
 
 def is_mixture(samples: np.ndarray, chunks: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Augmented: a neural denoiser that demonstrations are added to (the paper's "Novel Demonstration Augmentation")."""
+"""Augmented: a neural denoiser plus demonstrations (the paper's "Novel Demonstration Augmentation")."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Array = Any
 class Augmented:
     """The neural prediction as one more data point, with a kernel of its own (eq:augmented_kernel).
 
-    With no demonstrations it is exactly the neural denoiser; without a neural one exactly the closed form. The network
-    is asked once a step.
+    Without demonstrations it is exactly the neural denoiser, and without a neural denoiser exactly the closed form. The
+    network is evaluated once per step.
 
     Attributes:
         neural: the network's denoiser, or None.
-        closed_form: the demonstrations. Its log weights are whole (eq:augmented_obs_weight, `log_kernel`), since they
-            are compared with another kernel's.
-        neural_log_weight: that of the neural point for the observation at hand, or (B, 1) for several.
-        perturb_neural: whether the neural point is compared with the same perturbed samples as the demonstrations are.
-            The paper does not perturb it, which costs demonstrations |perturbation|^2 / 2 sigma^2 against it: more than
-            any observation can weigh in the last steps, which are then the network's.
-        watch: told the shares at every step.
+        closed_form: the demonstrations. Its log weights are normalized (eq:augmented_obs_weight, `log_kernel`), since
+            they are compared with another kernel's.
+        neural_log_weight: of the neural point for the current observation, or (B, 1) for several.
+        perturb_neural: whether the neural point is compared with the same perturbed samples as the demonstrations. The
+            paper does not perturb it, which costs demonstrations |perturbation|^2 / 2 sigma^2 relative to it: in the
+            last steps more than any observation weight, so that the network decides them.
+        watch: called with the shares at every step.
     """
 
     neural: Denoiser | None
@@ -83,12 +83,12 @@ class Augmented:
 def log_kernel(z: np.ndarray, mean: np.ndarray, covariance: np.ndarray, c: float = 1.0) -> float:
     """-(z - mean)^T (c covariance)^-1 (z - mean) / 2 - log det(c covariance) / 2 (eq:augmented_obs_weight).
 
-    Demonstrations and the neural point are compared in one space, that of the features z: a demonstration's covariance
-    is h^2 times the local one, in whose units its distance was measured, and the neural point's is c times that of all
-    that the network was trained on.
+    Demonstrations and the neural point are compared in the space of features z: a demonstration's covariance is h^2
+    times the local one, in whose units its distance was measured, and the neural point's is c times that of all the
+    network's training data.
 
     Args:
-        z: (D_z,), the features now.
+        z: (D_z,), the current features.
         mean: (D_z,)
         covariance: (D_z, D_z)
         c: how much wider than the training data the neural kernel is.
@@ -97,7 +97,7 @@ def log_kernel(z: np.ndarray, mean: np.ndarray, covariance: np.ndarray, c: float
         raise ConfigError(f"c: expected a positive number up to 1e9, found {c!r}")
     if covariance.shape != (len(z), len(z)) or mean.shape != z.shape:
         raise DataError(
-            f"expected a mean and a covariance of {len(z)} numbers as the features have, found {mean.shape} and "
+            f"expected a mean and a covariance of {len(z)} numbers, like the features, found {mean.shape} and "
             f"{covariance.shape}"
         )
     factor = cholesky(c * np.asarray(covariance, np.float64), "the training observations")

@@ -1,4 +1,4 @@
-"""AugmentedPolicy: for a policy that has never been somewhere."""
+"""AugmentedPolicy: a neural policy extended with demonstrations of situations it has not seen."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ from closedform.retrieval.metric import squared_distances
 class AugmentedPolicy(EditedPolicy):
     """A neural policy with demonstrations of what it has not seen (Algorithm algo:cfdp_augmentation).
 
-    Where observations are like those that the network was trained on, its prediction counts; where they are nearer to
-    the demonstrations, these do. How near its training is, is measured by a kernel about it: in the paper one Gaussian
-    about the mean of all its observations, for want of more. Where the demonstrations it was trained on are still
-    there, the kernel is the sum of theirs, the same as those of the new demonstrations; one Gaussian cannot tell where
-    data end.
+    Near the network's training observations, its prediction counts; nearer to the new demonstrations, these do. A
+    kernel measures how near the training data are: in the paper a single Gaussian around the mean of all training
+    observations. If the training demonstrations are available (`familiar`), it is instead the sum of their kernels,
+    like that of the new demonstrations, since a single Gaussian does not show where the data end.
 
-    Its plans name the demonstrations, and the network's share, each as the average over the steps of sampling.
+    Its plans name the demonstrations and the network's share, both averaged over the sampling steps.
 
     Args:
         neural: the trained policy.
         novel: the new demonstrations (`demonstrations_for`), with geometric features and the local metric.
-        familiar: the demonstrations that the network was trained on, made alike; None if they are not there.
-        c: the factor of the covariance of the network's kernel: by default the paper's 0.8 for the one Gaussian, and 1
-            for those of `familiar`.
+        familiar: the demonstrations that the network was trained on, with the same parameters; None if unavailable.
+        c: the factor of the covariance of the network's kernel: by default the paper's 0.8 for the single Gaussian, and
+            1 for those of `familiar`.
         perturb_neural: whether smoothing treats the network's prediction like a demonstration (`Augmented`); by default
             with `familiar`, and not in the paper.
     """
@@ -64,11 +63,11 @@ class AugmentedPolicy(EditedPolicy):
         self.c = (0.8 if familiar is None else 1.0) if c is None else c
         self.perturb_neural = familiar is not None if perturb_neural is None else perturb_neural
         self._mean, self._covariance = self._training_data()
-        log_kernel(self._mean, self._mean, self._covariance, self.c)  # says so if it cannot be used
+        log_kernel(self._mean, self._mean, self._covariance, self.c)  # raises an error if it is unusable
 
     @property
     def parameters(self) -> dict[str, float | bool]:
-        """How wide the network's kernel is, and what smoothing does to it."""
+        """The width of the network's kernel, and whether it is smoothed."""
         return {"c": self.c, "perturb_neural": self.perturb_neural}
 
     def _training_data(self) -> tuple[np.ndarray, np.ndarray]:
@@ -76,7 +75,7 @@ class AugmentedPolicy(EditedPolicy):
         norm, kernel = self.neural.normalization, self.demonstrations["novel"].model.kernel
         mean = (norm.mean / norm.feature_scale + norm.feature_offset - kernel.offset) * kernel.scale
         stretch = kernel.scale / norm.feature_scale
-        regular = kernel.spec.regularization * np.eye(len(mean))  # as the demonstrations' own covariance has
+        regular = kernel.spec.regularization * np.eye(len(mean))  # as in the demonstrations' own covariance
         return mean, norm.covariance * np.outer(stretch, stretch) + regular
 
     def denoiser(self, windows: np.ndarray, rng: Streams) -> Augmented:
@@ -94,12 +93,12 @@ class AugmentedPolicy(EditedPolicy):
         return Augmented(neural, form, own, self.perturb_neural), rows
 
     def _neural_log_weights(self, windows: np.ndarray) -> np.ndarray:
-        """Those of the neural point, (B,)."""
+        """The log weights of the neural point, (B,)."""
         familiar, novel = self.demonstrations.get("familiar"), self.demonstrations["novel"].model.kernel
         if familiar is None:
             queries = novel.features(windows)
             return np.array([log_kernel(z, self._mean, self._covariance, self.c) for z in queries])
-        # Their densities are in their own features, whose unit is not that of the new demonstrations'.
+        # Their densities are in units of their own features, not those of the new demonstrations.
         unit = float(np.sum(np.log(familiar.model.kernel.scale / novel.scale)))
         pairs = zip(*nearest_rows(familiar, windows), strict=True)
         return np.array([np.logaddexp.reduce(log_weights(familiar, *pair, self.c)) for pair in pairs]) + unit
@@ -107,7 +106,7 @@ class AugmentedPolicy(EditedPolicy):
     def plan_together(
         self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
     ) -> list[Plan]:
-        """Plans for several agents at once, and says which demonstrations and how much of the network are in each."""
+        """Plans for several agents in one batch; plans name the demonstrations and the network's share."""
         stacked, rng = np.stack(windows), Streams(rngs)
         denoiser, rows = self._denoiser(stacked, rng)
         steps: list[Any] = []
@@ -131,7 +130,7 @@ class AugmentedPolicy(EditedPolicy):
 
 
 def log_weights(policy: ClosedFormPolicy, query: np.ndarray, rows: np.ndarray, c: float = 1.0) -> np.ndarray:
-    """Those of demonstrations, whole: their covariance is c h^2 times the local one. (D_z,), (k,) -> (k,)."""
+    """Normalized log weights of demonstrations with c h^2 times the local covariance. (D_z,), (k,) -> (k,)."""
     kernel, features = policy.model.kernel, policy.model.features_at(rows)
     width, factor = c * kernel.h**2, kernel.local_factor(features)
     log_det = 2 * float(np.sum(np.log(np.diag(factor)))) + len(factor) * math.log(width)

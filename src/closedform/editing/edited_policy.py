@@ -1,4 +1,4 @@
-"""EditedPolicy: a neural policy and demonstrations that change what it does."""
+"""EditedPolicy: a neural policy and the demonstrations that edit it."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
 
     Args:
         neural: the trained policy.
-        demonstrations: the closed-form policies that edit it, by what they are for. Their windows and chunks are as
-            long as those of the neural policy, and they act in the world's frame; `demonstrations_for` makes such.
+        demonstrations: the closed-form policies that edit it, by role. Their windows and chunks are as long as those of
+            the neural policy, and they use the world frame; `demonstrations_for` makes them.
     """
 
     edit: ClassVar[str]
@@ -73,17 +73,17 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
 
     @property
     def n_weights(self) -> int:
-        """How many numbers were trained."""
+        """The number of weights of the network."""
         return self.neural.n_weights
 
     def to(self, device: str) -> Self:
-        """The same policy with its network, and the arithmetic on demonstrations, on another device."""
+        """The same policy on another device, both the network and the closed form."""
         moved = copy.copy(self)
         moved.neural = self.neural.to(device)
         return moved
 
     def fingerprint(self) -> dict[str, Any]:
-        """Those of its parts, and the arguments of the edit."""
+        """The fingerprints of its parts, and the arguments of the edit."""
         parts = {"neural": self.neural, **self.demonstrations}
         return {**{name: part.fingerprint() for name, part in parts.items()}, self.edit: self.parameters}
 
@@ -97,7 +97,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         """The edited denoiser for windows (B, N_o, D_o), on the neural policy's normalized chunks (B, n, N_a * D)."""
 
     def warm_up(self) -> None:
-        """Asks the network and the demonstrations once."""
+        """Evaluates the network and the demonstrations once."""
         policy = next(iter(self.demonstrations.values()))
         first, rng = policy.episodes[0].observations[:1], Streams([np.random.default_rng(0)])
         self.denoiser(self.windows(first), rng)(self.neural.noise(rng, 1), self.config.n_diffusion_steps)
@@ -109,13 +109,13 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
 
     @property
     def n_together(self) -> int:
-        """As many as the network."""
+        """The same as for the network."""
         return self.neural.n_together
 
     def plan_together(
         self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
     ) -> list[Plan]:
-        """Plans for several agents at once."""
+        """Plans for several agents in one batch."""
         stacked, rng = np.stack(windows), Streams(rngs)
         actions = refuse_infinite(self.neural.sample_with(self.denoiser(stacked, rng), 1, rng))
         return [self.neural.neural_plan(actions[i, 0], window) for i, window in enumerate(stacked)]
@@ -136,11 +136,11 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
     ) -> ClosedForm:
         """The closed form of the neighbors of B observations, on the neural policy's process and normalization."""
         for number, each in enumerate(log_weights):
-            if not np.max(each) > -np.inf:  # also if it is not a number
+            if not np.max(each) > -np.inf:  # also if it is NaN
                 raise unmeasured(number)
         chunks = np.array([self.neural.normalized(self._chunks(policy, each)) for each in rows])
         tensor = self.neural.tensor
-        kind = ClosedForm if self.neural.device.type == "cuda" else Pruned  # a GPU would rather count than choose
+        kind = ClosedForm if self.neural.device.type == "cuda" else Pruned  # pruning does not pay off on a GPU
         return kind(
             process=self.config.make_process(),
             actions=tensor(chunks.reshape(*chunks.shape[:2], -1)),
@@ -149,7 +149,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         )
 
     def _chunks(self, policy: ClosedFormPolicy, rows: np.ndarray) -> np.ndarray:
-        """Encoded chunks (k, N_a, D) of windows, with what was done just before where the network's chunks have it."""
+        """Encoded chunks (k, N_a, D) of windows, with the past actions that the network's chunks begin with, if any."""
         store, n_past = policy.store, self.config.n_action_steps - self.config.n_future
         chunks = store.encoded_chunks(rows)
         if not n_past:
@@ -161,7 +161,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         return np.concatenate([policy.model.transfer.encoding.encode(np.array(before)), chunks], axis=1)
 
     def save(self, folder: Any) -> None:
-        """Writes config.json and a folder for each part; an edited policy that is there is replaced at once."""
+        """Writes config.json and a folder for each part; an existing edited policy is replaced atomically."""
         folder = as_path(folder)
         if not is_free(folder, _replaceable):
             raise LoadError(f"{folder}: expected an empty folder or an edited policy to replace, found other files")
@@ -185,7 +185,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
 
 
 def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) -> ClosedFormPolicy:
-    """The closed-form policy of demonstrations that edits a neural one, with the paper's parameters."""
+    """A closed-form policy to edit a neural one with, with the paper's parameters."""
     plain = [Layout.plain(layout.width) for layout in (demos.observation_layout, demos.action_layout)]
     if plain == [neural.observation_layout, neural.action_layout]:  # a network that takes numbers as they are
         demos = Demos(demos.episodes, plain[0], plain[1], demos.rate)
@@ -198,7 +198,7 @@ def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) ->
         "n_execute": config.n_execute,
         "features": "geometric",
         "n_neighbors": None,
-        "bandwidth": 0.09 * math.sqrt(len(neural.normalization.mean)),  # its table of editing gives h itself
+        "bandwidth": 0.09 * math.sqrt(len(neural.normalization.mean)),  # the paper's table for editing has h
     }
     return ClosedFormPolicy(demos, "paper", **{**fitted, **parameters})
 
@@ -206,13 +206,13 @@ def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) ->
 def nearest_rows(policy: ClosedFormPolicy, windows: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     """The features (B, D_z) of windows (B, N_o, D_o), and the nearest rows (k,) of each."""
     model = policy.model
-    with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
+    with np.errstate(over="ignore", invalid="ignore"):  # features or distances are then not finite
         queries = model.kernel.features(windows)
         return queries, [model.nearest(query, policy.n_neighbors(model)) for query in queries]
 
 
 def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None:
-    """Refuses demonstrations that do not fit a neural policy, and says in what."""
+    """Refuses demonstrations that do not fit a neural policy."""
     for what in ("observation_layout", "action_layout"):
         _check_layouts(getattr(neural, what), getattr(policy, what), name, what)
     for what, theirs in (("n_obs_steps", neural.config.n_obs_steps), ("n_action_steps", neural.config.n_future)):
@@ -229,7 +229,7 @@ def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None
 
 
 def _check_layouts(expected: Layout, found: Layout, name: str, what: str) -> None:
-    """Says how two layouts differ."""
+    """Refuses a layout that differs from the neural policy's."""
     if expected != found:
         words = [
             ", ".join(f"{e.body or '-'} {e.kind} {e.size}" for e in layout.entries) for layout in (expected, found)
@@ -240,7 +240,7 @@ def _check_layouts(expected: Layout, found: Layout, name: str, what: str) -> Non
 
 
 def read_edited(snapshot: Snapshot, content: dict[str, Any], kinds: dict[str, type[Any]]) -> EditedPolicy:
-    """Reads a policy that `EditedPolicy.save` wrote, given what its config.json says and the classes by their edits."""
+    """Reads a policy written by `EditedPolicy.save`, given its config.json and the classes by name of the edit."""
     path, kind = snapshot.folder / "config.json", kinds.get(str(content.get("edit")))
     parameters, parts = content.get("parameters"), content.get("parts")
     if kind is None or not isinstance(parameters, dict) or not isinstance(parts, list):
@@ -262,7 +262,7 @@ def read_edited(snapshot: Snapshot, content: dict[str, Any], kinds: dict[str, ty
 
 
 def _part(snapshot: Snapshot, name: str, kind: str) -> tuple[Snapshot, dict[str, Any]]:
-    """A part of an edited policy, of the one format that it can have: edited policies do not nest."""
+    """A part of an edited policy, which must be of one format: edited policies do not nest."""
     part = snapshot.parts.get(name)
     if part is None:
         raise LoadError(f"{snapshot.folder / name}: expected a saved policy, found none")
@@ -273,7 +273,7 @@ def _part(snapshot: Snapshot, name: str, kind: str) -> tuple[Snapshot, dict[str,
 
 
 def _replaceable(folder: Path) -> bool:
-    """Whether there is nothing in a folder but an edited policy."""
+    """Whether a folder is empty or holds only an edited policy."""
     if not holds_only(folder, {"config.json", *PARTS}.__contains__, (EDITED,)):
         return False
     inside = [path.name for part in PARTS if (folder / part).is_dir() for path in (folder / part).iterdir()]

@@ -15,17 +15,17 @@ Array = Any
 class Guided:
     """Classifier-free guidance whose classifier is data (eq:cfdp_cfg).
 
-    The guided score is the neural one plus w times what the condition changes in the closed form. All three are scores
-    of the same process at the same sample, and the weights 1, w and -w add up to one, so that the same holds for the
-    denoised samples, which is what is computed.
+    The guided score is the neural one plus w times the difference between the conditional and the unconditional closed
+    form. All three are scores of the same process at the same sample, and the weights 1, w and -w sum to one, so the
+    same holds for the denoised samples, which are what is computed.
 
     Attributes:
         neural: the denoiser to be steered.
         conditional: the closed form of the demonstrations that meet the condition.
         unconditional: the closed form of all demonstrations.
         w: the strength of guidance; 0 leaves the neural denoiser as it is.
-        off_below: the time at and below which there is no guidance. Near the end the neural denoiser knows better, and
-            where it has no such mode the closed-form scores would pull without limit.
+        off_below: the time at and below which there is no guidance. Near the end the neural denoiser is more accurate,
+            and if it lacks the wanted mode, the closed-form scores would pull without limit.
     """
 
     neural: Denoiser
@@ -39,7 +39,7 @@ class Guided:
 
     @staticmethod
     def check(w: float, off_below: float) -> None:
-        """Refuses a strength or a time that makes no sense."""
+        """Refuses invalid values of the two parameters."""
         if not 0 <= w <= 1e6:
             raise ConfigError(f"w: expected 0 to 1e6, found {w!r}")
         if not off_below >= 0:

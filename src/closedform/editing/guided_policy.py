@@ -1,4 +1,4 @@
-"""GuidedPolicy: for a policy that goes the wrong way round."""
+"""GuidedPolicy: a neural policy guided toward the behavior of some demonstrations."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from closedform.retrieval.metric import squared_distances
 
 
 class GuidedPolicy(EditedPolicy):
-    """A neural policy steered toward what some demonstrations do (Algorithm algo:cfdp_cfg).
+    """A neural policy guided toward the behavior of some demonstrations (Algorithm algo:cfdp_cfg).
 
     Args:
         neural: the trained policy.
-        conditional: demonstrations of what is wanted (`demonstrations_for`).
-        unconditional: demonstrations of everything, what is wanted among it.
+        conditional: demonstrations of the wanted behavior (`demonstrations_for`).
+        unconditional: all demonstrations, including those of the wanted behavior.
         w: the strength of guidance.
-        off_below: the noise level at and below which there is none. Both defaults are those that did best on Push-T.
+        off_below: the noise level at and below which there is no guidance. Both defaults were best on Push-T.
     """
 
     edit: ClassVar[str] = "guide"
@@ -53,14 +53,14 @@ class GuidedPolicy(EditedPolicy):
     def denoiser(self, windows: np.ndarray, rng: Streams) -> Guided:
         """The guided denoiser.
 
-        Both closed forms have the same perturbations and the metric of all demonstrations, so that where none were left
-        out they are the same and guide nowhere. Perturbations come from a stream of their own: without guidance the
-        samples are the neural policy's to the last bit.
+        Both closed forms use the same perturbations and the metric of all demonstrations, so that they cancel if both
+        have all demonstrations. Perturbations come from a separate random stream: without guidance the samples are the
+        neural policy's to the last bit.
         """
         conditional, everything = (self.demonstrations[name] for name in self.parts)
         shifts = self.perturbations(conditional, rng.spawn())
         queries, all_rows = nearest_rows(everything, windows)
-        with np.errstate(over="ignore", invalid="ignore"):  # which `closed_form` finds out
+        with np.errstate(over="ignore", invalid="ignore"):  # `closed_form` checks it
             near = [_features(everything, rows, everything) for rows in all_rows]
             factors = [everything.model.kernel.local_factor(features) for features in near]
             _, wanted_rows = nearest_rows(conditional, windows)
@@ -79,5 +79,5 @@ def _features(policy: ClosedFormPolicy, rows: np.ndarray, like: ClosedFormPolicy
     own, other = policy.model.kernel, like.model.kernel
     features = policy.model.features_at(rows)
     if np.array_equal(own.scale, other.scale) and np.array_equal(own.offset, other.offset):
-        return features  # to the last bit
+        return features  # unchanged to the last bit
     return (features / own.scale + own.offset - other.offset) * other.scale

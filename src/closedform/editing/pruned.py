@@ -1,4 +1,4 @@
-"""Pruned: the closed form in torch, less what a bound proves negligible."""
+"""Pruned: the closed form in torch, without demonstrations that a bound proves negligible."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor
 
 from closedform.diffusion.denoiser import ClosedForm
 
-_NATS = 20.0  # below the largest share, at which one counts as nothing
+_NATS = 20.0  # below the largest share, at which a share is dropped
 
 
 @dataclass(frozen=True)
 class Pruned(ClosedForm):
     """The smoothed closed form of B observations, a few demonstrations at a time.
 
-    A perturbation moves the logits of two demonstrations apart by at most its length times the sum of the lengths of
-    their chunks, measured from the mean chunk, times G / sigma^2. So those that are too far behind the best one for any
-    of the perturbations are found without looking at these, and are left out of what is costly; that is all but a few.
-    The error of a share is at most k exp(-20).
+    A perturbation changes the difference of two demonstrations' logits by at most its length times the sum of the
+    lengths of their chunks, measured from the mean chunk, times G / sigma^2. So demonstrations that are too far behind
+    the best one under every perturbation are found without evaluating any, and dropped; usually only a few remain. The
+    error of a share is at most k exp(-20).
     """
 
     def weights(self, a_s: Tensor, s: float) -> Tensor:

@@ -11,8 +11,8 @@ from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.policy import Policy
 from closedform.retrieval.feature_map import FeatureMap, GeometricFeatures, IdentityFeatures
 
-MARGIN = 0.1  # of the range, beyond which a number is outside; what merely extrapolates a little is not
-ROUNDING = 1e-6  # of the largest number, within which a constant is still the same
+MARGIN = 0.1  # of the range, beyond which a number is outside; slight extrapolation is not
+ROUNDING = 1e-6  # of the largest number, up to which a constant may differ
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class DataRange:
 
     Attributes:
         feature_map: from observations to these numbers.
-        low, high: (n,), with a margin.
-        names: what each number belongs to.
+        low, high: (n,), including a margin.
+        names: the layout entry of each number.
     """
 
     feature_map: FeatureMap
@@ -32,14 +32,14 @@ class DataRange:
 
     @classmethod
     def of(cls, policy: Policy[Any]) -> DataRange | None:
-        """That of a policy; None if it has no demonstrations, or features of the user's own."""
+        """The range of a policy; None if it has no demonstrations, or custom features."""
         if not isinstance(policy, DemonstrationPolicy):
             return None
         feature_map, layout = policy.model.kernel.spec.feature_map, policy.observation_layout
         if isinstance(feature_map, GeometricFeatures):
             slices = zip(layout.slices(), feature_map.encoding.slices(), strict=True)
             sizes = [(own.start, entry.size, c.stop - c.start) for (entry, own), (_, c) in slices]
-            # An encoded angle has more numbers than the angle, which are all of that entry.
+            # An encoded angle has more numbers than the angle itself; all belong to that entry.
             names = [layout.describe(start + i * (n == size)) for start, size, n in sizes for i in range(n)]
         elif isinstance(feature_map, IdentityFeatures):
             names = [layout.describe(column) for column in layout.used_columns]
@@ -50,7 +50,7 @@ class DataRange:
         return cls(feature_map, low - margin, high + margin, tuple(names))
 
     def outside(self, observations: np.ndarray) -> tuple[float, str | None]:
-        """The share of observations (n, D_o) with a number outside, and what is outside most often."""
+        """The fraction of observations (n, D_o) with a number outside, and the entry that is outside most often."""
         numbers = self.feature_map.lift(np.asarray(observations, np.float64)[:, None])
         beyond = (numbers < self.low) | (numbers > self.high)
         if not beyond.any():

@@ -37,7 +37,7 @@ class StepResult(NamedTuple):
 
     Attributes:
         observation: (D_o,)
-        score: of the current state, in [0, 1]; a rollout's score is its maximum. None, where a task is only
+        score: of the current state, in [0, 1]; a rollout's score is its maximum. None, for tasks that are only
             accomplished or not, counts as 1 with success and 0 without.
         success: whether the task is accomplished.
         done: whether the episode is over.
@@ -57,7 +57,7 @@ class EnvironmentSpec(Protocol):
         max_steps: the length after which an episode is stopped.
         rate: steps per second.
 
-    An optional attribute `commands` says what actions are where their layout does not: `targets` (absolute), or
+    An optional attribute `commands` says what actions are if their layout does not: `targets` (absolute), or
     `displacements` of the body that they command. Demonstrations of the other kind are then refused.
     """
 
@@ -153,7 +153,7 @@ def make_environment(name: str) -> Environment:
         environment = factory()
     except ClosedFormError:
         raise
-    except Exception as error:  # it is somebody's code
+    except Exception as error:  # user code can raise anything
         raise ConfigError(f"environment {name!r}: could not be created: {error!r}") from error
     missing = [member for member in _MEMBERS if not hasattr(environment, member)]
     if missing:
@@ -185,7 +185,7 @@ def describe_environment(name: str) -> EnvironmentSpec | None:
     known = cast("Environment", factory)
     if not isinstance(known.observation_layout, Layout) or not isinstance(known.action_layout, Layout):
         return None
-    if hasattr(factory, "read"):  # a method of an environment that was built
+    if hasattr(factory, "read"):  # an instance method
         return None
     check_installed = getattr(factory, "check_installed", None)
     if check_installed is not None:
@@ -221,7 +221,7 @@ def check_fit(environment: EnvironmentSpec, subject: Demos | Policy, name: str) 
         kind = "position" if expected == "targets" else "vector"
         declared = any(entry.kind in KINDS for entry in subject.action_layout.entries)
         advice = f"convert them with 'closedform convert --actions {how}'"
-        advice += "" if declared else f", or if that is wrong declare them with --action-layout 'hand {kind} 2, ...'"
+        advice += "" if declared else f", or if that is wrong, declare them with --action-layout 'hand {kind} 2, ...'"
     else:
         advice = "build it from demonstrations with such actions"
     raise DataError(
@@ -238,7 +238,7 @@ def can_render(environment: object, name: str) -> Renders:
 
 
 def _commands(environment: EnvironmentSpec) -> Meaning | None:
-    """What actions are in an environment: as it says, or as their layout does; None if neither tells."""
+    """What actions are in an environment, as declared by it or by their layout; None if by neither."""
     said = getattr(environment, "commands", None)
     if said is None:
         return declared_meaning(environment.action_layout)
@@ -260,7 +260,7 @@ def _factory(name: str) -> Callable[[], Any]:
             f"unknown environment {name!r}: expected {', '.join(environment_names())}, or package.module:function"
         )
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # a command's own folder is where its user's modules are
+        sys.path.append(str(Path.cwd()))  # a command's user expects modules in the current folder to be found
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

@@ -27,11 +27,11 @@ class EpisodeResult:
         latency_ms: (plans,), the time of each plan, including all plans made in the same batch.
         neural_shares: (plans,), the weight of the network in each plan; None for policies that are not mixtures.
         frames: the frames of the plans in order, each with the number of plans in a row that used it.
-        held: the same for what was grasped, `""` for nothing.
+        held: the same for grasped objects, `""` for none.
         n_effective: (plans,), the effective number of demonstrations of each.
         shrinkage: of the metric, the mean over plans.
-        outside: the share of steps whose observation was out of the range of the demonstrations, and what was so most
-            often. Like the four above it is None where there are no demonstrations, and in older results.
+        outside: the fraction of steps whose observation was outside the range of the demonstrations, and the entry that
+            was so most often. Like the four above it is None without demonstrations, and in older results.
         extra: added by `evaluate(describe=...)`.
     """
 

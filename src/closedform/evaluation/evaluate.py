@@ -68,7 +68,7 @@ def _evaluate(worker: _Worker, blocks: Sequence[Sequence[int]], workers: int) ->
         raise EvaluationError(
             f"a worker process died around seed {seed}, out of memory or in a crash; try fewer workers"
         ) from error
-    finally:  # also after an interruption: episodes under way end, the others never begin
+    finally:  # also after an interrupt: running episodes finish, the others never start
         pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -101,7 +101,7 @@ class _Worker:
                 rollouts = roll_out_together(places, self._policy, seeds)
         except ClosedFormError:
             raise
-        except Exception as error:  # an environment is somebody's code
+        except Exception as error:  # environments can raise anything
             which = f"seed {seeds[0]}" + (f" to {seeds[-1]}" if len(seeds) > 1 else "")
             raise EvaluationError(f"the episode of {which} failed: {type(error).__name__}: {error}") from error
         return [

@@ -137,7 +137,7 @@ class EvaluationResult:
 
     @property
     def notes(self) -> list[str]:
-        """What to know about the policy or the evaluation, one line each."""
+        """Notes on the policy or the evaluation, one line each."""
         return list(self.extra.get("notes", ()))
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Meta-World: fifty tasks of one arm at a table (Yu et al., 2019), version 3, with the goal in the observation."""
+"""Meta-World: fifty tabletop tasks of one arm (Yu et al., 2019), version 3, with the goal in the observation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from closedform.evaluation.environment import StepResult
 
 
 class MetaWorld:
-    """A task of Meta-World as it is: 39 numbers are observed, 4 are commanded, and nothing is known about them.
+    """A task of Meta-World as it is: observations of 39 numbers, actions of 4, and no layouts.
 
-    The observation holds hand position, gripper opening and up to two objects (position and quaternion each, zeros
-    where there is none), the same of the step before, and the goal's position. An action is a displacement of the
-    hand's target, 1 cm for 1, and the gripper's effort, all within [-1, 1].
+    The observation holds hand position, gripper opening and up to two objects (position and quaternion each, zeros if
+    there is none), the same for the previous step, and the goal's position. An action is a displacement of the hand's
+    target, 1 cm for 1, and the gripper's effort, all within [-1, 1].
 
-    A seed decides where objects and goal are. Success, at any step, ends the episode, which has 500 steps at most;
-    the score is 1 with success and 0 without.
+    The seed determines where objects and goal are. Success ends the episode, which has at most 500 steps; the score is
+    1 with success and 0 without.
 
     Args:
         task: its name, as in `reach-v3`.
@@ -38,7 +38,7 @@ class MetaWorld:
         self._env.seeded_rand_vec = True  # from the generator that `seed` makes
 
     def reset(self, seed: int) -> np.ndarray:
-        """Begins the episode of a seed; the evaluation's seeds begin at 100000."""
+        """Starts the episode of a seed; published evaluations use seeds from 100000."""
         self._env.seed(seed)
         observation, _ = self._env.reset()
         return observation
@@ -50,7 +50,7 @@ class MetaWorld:
         return StepResult(observation, float(success), success, success)
 
     def render(self) -> np.ndarray:
-        """The scene; without a screen this needs MUJOCO_GL=egl or osmesa."""
+        """An image of the scene; without a display this needs MUJOCO_GL=egl or osmesa."""
         return np.asarray(self._env.render())
 
 

@@ -1,4 +1,4 @@
-"""Notes: what a user should know about a policy or an evaluation, one line each."""
+"""Notes to the user on a policy or an evaluation, one line each."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.nearest_neighbor import NearestNeighborPolicy
 from closedform.policies.policy import Policy
 
-NEARLY_ONE = 1.05  # effective number of demonstrations, below which a plan copies one of them
-OUTSIDE = 0.05  # share of steps outside of the range of the data that is worth a note
-N_EPISODES = 50  # that are asked what actions are
+NEARLY_ONE = 1.05  # effective number of demonstrations below which a plan copies one of them
+OUTSIDE = 0.05  # fraction of steps outside the range of the data that is worth a note
+N_EPISODES = 50  # that are examined for what actions are
 
 
 def policy_notes(policy: Policy[Any]) -> list[str]:
-    """What can be said of a policy before it runs."""
+    """Notes on a policy before it runs."""
     if not isinstance(policy, DemonstrationPolicy):
         return []
     notes = []
     if policy.config.frames == "auto" and len(policy.model.transfer.frames) == 1:
         notes.append(
-            "no frame but the world can be used, so demonstrations help only where they were recorded: declare the "
+            "only the world frame can be used, so demonstrations help only where they were recorded: declare the "
             "positions of bodies in the layouts of observations and actions"
         )
     converted = isinstance(policy, DemonstrationPolicy) and policy.targets is not None
     if not converted and displaces(policy):
         notes.append(
             "actions look like displacements and are planned as such: displacements drift, since nothing pulls back to "
-            "the demonstrated path; where the robot takes targets, convert them with --actions absolute"
+            "the demonstrated path; if the robot accepts targets, convert them with --actions absolute"
         )
     return notes
 
 
 def displaces(policy: DemonstrationPolicy[Any]) -> bool:
-    """Whether actions are displacements, as declared or as some of the episodes show."""
+    """Whether actions are displacements, as declared or as detected in some episodes."""
     episodes = [episode for episode in policy.episodes[:N_EPISODES] if len(episode)]
     return meaning_of(Demos(episodes, policy.observation_layout, policy.action_layout)) == "displacements"
 
 
 def copying_notes(policy: Policy[Any], n_effective: Sequence[float], where: str) -> list[str]:
-    """Says if plans with these effective numbers of demonstrations are in truth copies of a single one."""
+    """A note if plans with these effective numbers of demonstrations merely copy a single one."""
     if isinstance(policy, NearestNeighborPolicy) or not len(n_effective):
         return []
     median = float(np.median(n_effective))
     if median >= NEARLY_ONE:
         return []
     return [
-        f"this policy is in truth 1-nearest-neighbor: the median effective number of demonstrations is {median:.2f} "
+        f"this policy is effectively 1-nearest-neighbor: the median effective number of demonstrations is {median:.2f} "
         f"{where}; a larger bandwidth, fewer observed numbers or more demonstrations would let it average"
     ]
 
 
 def result_notes(policy: Policy[Any], episodes: Sequence[EpisodeResult]) -> list[str]:
-    """What the episodes of an evaluation showed."""
+    """Notes on the episodes of an evaluation."""
     numbers = [number for episode in episodes for number in episode.n_effective or ()]
     notes = copying_notes(policy, numbers, "in this evaluation")
     known = [(episode.outside, episode.steps) for episode in episodes if episode.outside is not None]

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from closedform.errors import LoadError
 
 LARGEST = 1e100  # of any number: sums and squares of these do not overflow
-_MOST = 2**53  # whole numbers up to it are what they are in every program that reads JSON
+_MOST = 2**53  # integers up to this are exact in every program that reads JSON
 _Check = Callable[[Any], bool]
 
 
@@ -62,13 +62,13 @@ def _led(value: Any) -> bool:
 
 
 def _runs(value: Any) -> bool:
-    """Names, each with how often in a row."""
+    """Names, each with the number of consecutive plans."""
     pairs = isinstance(value, list) and value and all(isinstance(one, list) and len(one) == 2 for one in value)
     return bool(pairs) and all(isinstance(name, str) and _positive(count) for name, count in value)
 
 
 def _outside(value: Any) -> bool:
-    """A share, and the name of what is outside most often."""
+    """A fraction, and the name of the entry that is outside most often."""
     return isinstance(value, list) and len(value) == 2 and _number(value[0]) and _name_or_null(value[1])
 
 

@@ -29,7 +29,7 @@ from closedform.evaluation.operational_space import Arm, Pose, step_together
 _RATE = 20.0
 _PICTURE = 512  # pixels
 _CAMERA = "agentview"
-_CONTROLLER = ("type", "kp", "damping_ratio", "impedance_mode", "uncouple_pos_ori")  # what has to be as it was
+_CONTROLLER = ("type", "kp", "damping_ratio", "impedance_mode", "uncouple_pos_ori")  # must match the recording
 _OBJECT_STATE = "object-state"  # robosuite's name of robomimic's `object`
 
 
@@ -53,7 +53,7 @@ class Robomimic:
         self.observation_layout = self.task.pose_layout if poses else self.task.observation_layout
         self.action_layout = self.task.action_layout
         self.max_steps = self.task.max_steps
-        _robosuite(task)  # what is missing is said now
+        _robosuite(task)  # reports missing packages now
         self._arms: list[Arm] = []
         self._renderer: Any = None
 
@@ -183,8 +183,8 @@ class Robomimic:
         if self._renderer is None or self._renderer.model is not model:
             try:
                 self._close_renderer()
-                mujoco.gl_context.GLContext(1, 1).free()  # or a renderer that cannot begin complains again at its end
-                model.vis.global_.offwidth = model.vis.global_.offheight = _PICTURE  # some models have less
+                mujoco.gl_context.GLContext(1, 1).free()  # else a renderer that fails to start complains again on exit
+                model.vis.global_.offwidth = model.vis.global_.offheight = _PICTURE  # some models have smaller ones
                 self._renderer = mujoco.Renderer(model, _PICTURE, _PICTURE)
             except Exception as error:  # each rendering library fails in its own way
                 library = os.environ.get("MUJOCO_GL")
@@ -271,7 +271,7 @@ def _mujoco() -> Any:
     if named is not None:
         try:
             return import_module("mujoco")
-        except AttributeError as error:  # PyOpenGL's way of saying that a library is not there
+        except AttributeError as error:  # PyOpenGL's way of reporting a missing library
             raise ConfigError(
                 f"expected the rendering library of MUJOCO_GL={named}, found none: install libegl1 for egl or "
                 "libosmesa6 for osmesa, or unset MUJOCO_GL"

@@ -19,7 +19,7 @@ from closedform.policies.agent import Agent, act_together
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 
-_LOOP = 4  # plans led by the same demonstrated stretch that are called a loop
+_LOOP = 4  # plans dominated by the same segment of a demonstration that count as a loop
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Rollout:
         shares = [plan.neural_share for plan in plans]
         by_data = all(plan.weights.any() for plan in plans)
         shrinkages = [plan.shrinkage for plan in plans if plan.shrinkage is not None]
-        mixed = not set(shares) <= {0.0, 1.0}  # all of it a network's, or nothing, needs no saying
+        mixed = not set(shares) <= {0.0, 1.0}  # entirely a network or entirely demonstrations need not be recorded
         return EpisodeResult(
             seed=self.seed,
             score=self.score,
@@ -96,7 +96,7 @@ class Rollout:
 
 
 def _runs(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Names in order, each with how often it follows on itself."""
+    """Names in order, each with its number of consecutive repetitions."""
     return tuple((name, len(list(run))) for name, run in groupby(names))
 
 
@@ -152,14 +152,14 @@ class _Episode:
         self.success = self.done = False
 
     def step(self, action: np.ndarray, taken: float) -> None:
-        """Executes an action; `seconds` is the time that finding it took."""
+        """Executes an action; `taken` is the time in seconds that computing it took."""
         plan = self.agent.last_plan
         if plan is not None and not (self.plans and self.plans[-1][1] is plan):
             self.plans.append((len(self.actions), plan))
             self.latencies.append(taken)
         observation, score, success, done = self.environment.step(action)
         score = float(success) if score is None else score
-        if not abs(score) <= LARGEST:  # also where it is not a number
+        if not abs(score) <= LARGEST:  # also if it is NaN
             raise DataError(
                 f"expected the environment to return a score from 0 to 1, found {score} at step {len(self.actions)} "
                 f"of seed {self.seed}"

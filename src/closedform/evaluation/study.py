@@ -42,7 +42,7 @@ from closedform.policies.folder import SHIPPED
 from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
 
-SAVE_EVERY = 10.0  # seconds between two writings of what is done so far
+SAVE_EVERY = 10.0  # seconds between saves of partial results
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Study:
         policy: the policy to evaluate.
         subject: their description in the results file.
         describe: returns additional fields for the result of each episode.
-        inferred: the layouts that were found in the demonstrations, if they were looked for.
+        inferred: the layouts inferred from the demonstrations, if any.
     """
 
     environments: EnvironmentPool
@@ -100,7 +100,7 @@ class Study:
         elif policy in CHOICES:
             raise ConfigError(f"the policy {policy!r} needs demonstrations: expected --demos, found none")
         made = make_policy(policy, source, settings).to(device)
-        if source is None:  # demonstrations that fit make a policy that does
+        if source is None:  # otherwise the demonstrations were checked
             check_fit(spec, made, f"the policy {policy!r}")
         subject = _subject(env, made, policy, demos, seed, n_episodes)
         if source is not None and declared is not None and _layouts(source) != _layouts(declared):
@@ -259,7 +259,7 @@ class Study:
 
     @staticmethod
     def _made_by() -> tuple[str | None, str | None]:
-        return provenance.commit(), provenance.versions().get("closedform")  # not there where it is not installed
+        return provenance.commit(), provenance.versions().get("closedform")  # None if not installed
 
     def _keep(self, episodes: Sequence[EpisodeResult], path: Path | None) -> None:
         result = self.result(episodes)
@@ -269,7 +269,7 @@ class Study:
                 result.save(path)
                 print(f"{said}, which are in {path}; run the same command to resume", file=sys.stderr)
                 return
-        except SaveError:  # what stopped the evaluation is said in any case
+        except SaveError:  # the error that stopped the evaluation is reported in any case
             said += f" ({path} could not be written)"
         print(f"{said}: score {result.score.mean:.3f}, success {result.success.mean:.3f}", file=sys.stderr)
 
@@ -283,12 +283,12 @@ def _there(name: str, known: Container[str]) -> str:
 
 
 def _is_told(parameter: str, subject: Subject) -> bool:
-    """Whether results say a parameter's value; older versions had fewer."""
+    """Whether results contain a parameter's value; older versions had fewer parameters."""
     return parameter in subject.parameters or parameter not in PolicyConfig.BEFORE
 
 
 def _layouts(demos: Demos) -> dict[str, Any]:
-    """The layouts of demonstrations as a results file says them."""
+    """The layouts of demonstrations for a results file."""
     return {"observation": demos.observation_layout.to_json(), "action": demos.action_layout.to_json()}
 
 
@@ -304,7 +304,7 @@ def _subject(env: str, policy: Policy[Any], name: str, demos: str | None, seed: 
 
 
 def demos_for(environment: EnvironmentSpec, source: str) -> Demos:
-    """Reads demonstrations; layouts that their file does not have are those of the environment."""
+    """Reads demonstrations; layouts missing in their file are those of the environment."""
     demos = environment.read(source) if isinstance(environment, ReadsDemos) else load_demos(source)
     check_fit(environment, demos, f"the dataset {source!r}" if source in CATALOG else source)
     observations, actions = demos.observation_layout, demos.action_layout

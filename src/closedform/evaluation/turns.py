@@ -10,13 +10,13 @@ from closedform.demos.demos import Demos
 
 CENTER = 256.0  # of the screen, and where the block's origin, the middle of its head, belongs
 _AT_END = 30.0  # pixels within which the block is at its end position
-_ALMOST_AT_END = 40.0  # pixels, for what is left out of demonstrations
+_ALMOST_AT_END = 40.0  # pixels, for the steps dropped from demonstrations
 _NEAR_HEAD = 50.0  # pixels from its middle within which the agent is near the head; the paper gives no number
 _TOUCHING_HEAD = (
     75.0  # pixels from its middle within which the agent can touch it: half its length and the agent's radius
 )
 _N_STEPS = 30  # over which a turn is measured
-_ENOUGH = 0.25  # radians that make it one
+_ENOUGH = 0.25  # radians that count as a turn
 
 
 @dataclass(frozen=True)

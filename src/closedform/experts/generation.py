@@ -20,7 +20,7 @@ from closedform.experts.partial import Partial
 from closedform.experts.record import Recorded, record
 from closedform.files import check_writable
 
-_HOPELESS = 50  # failures in a row after which an expert is taken to be broken
+_HOPELESS = 50  # consecutive failures after which an expert counts as broken
 
 _task: list[str] = []  # of a worker process
 _scene: list[Robomimic] = []
@@ -59,7 +59,7 @@ def generate(
     if path.exists():
         raise LoadError(f"{path}: expected a path that does not exist yet; choose another name or remove what is there")
     h5py = require("h5py", "writing a robomimic file")
-    environment_arguments(task)  # needs all that the task needs
+    environment_arguments(task)  # reports missing packages now
     partial = Partial(h5py, path.with_name(path.name + ".partial"), task, seed)
     successes, in_a_row = sum(partial.tried.values()), 0
     with closing(_recordings(task, iter(range(seed + len(partial.tried), N_SEEDS)), workers)) as recordings:
@@ -106,6 +106,6 @@ def _start(task: str) -> None:
 
 
 def _record(seed: int) -> Recorded | None:
-    if not _scene:  # here and not in `_start`, so that what is wrong is said to the parent
+    if not _scene:  # here and not in `_start`, so that errors reach the parent
         _scene.append(Robomimic(_task[0]))
     return record(_scene[0], seed)

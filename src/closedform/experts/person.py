@@ -13,10 +13,10 @@ from closedform.evaluation.robomimic import Robomimic
 _Point = Sequence[float] | np.ndarray
 
 _OPEN, _CLOSED = -1.0, 1.0
-_STRIDE = 0.014  # meters that a hand moves in a step at the speed of one
+_STRIDE = 0.014  # meters that a hand moves in a step at speed 1
 _TURN = 0.06  # radians, likewise
 _TREMOR = 0.0015  # meters, the standard deviation of an unsteady hand
-_STEADINESS = 0.85  # how much of the tremor lasts to the next step
+_STEADINESS = 0.85  # fraction of the tremor that carries to the next step
 _PATIENCE = 25  # steps that a person waits for the hand to arrive
 
 

@@ -63,7 +63,7 @@ def square(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command
     yaw = np.arctan2(nut_axes[1, 0], nut_axes[0, 0])
     fit = turned(person.axes, np.round(yaw / (np.pi / 2)) * (np.pi / 2) - yaw)
     peg = environment.place("peg")
-    in_hand = person.axes.T @ (nut - person.here)  # where the nut is as the hand sees it
+    in_hand = person.axes.T @ (nut - person.here)  # the nut's position in the hand's frame
     over = peg - fit @ in_hand
     top = 0.99 + rng.uniform(0, 0.02) - (fit @ in_hand)[2]
     yield from person.wander((*over[:2], top), fit, speed=1.2, within=0.006)

@@ -13,8 +13,8 @@ from closedform.experts.person import Command, Person, object_pose
 _GRIP = -0.034  # meters along the frame's rod from its corner to the middle of its grip
 _TIP = -0.221  # likewise, to the tip
 _ARM = -0.09125  # meters from the frame's corner to the end of the hook's arm
-_HOLE = (-0.0931, 0.0, 0.0)  # the middle of the tool's larger hole as seen from the tool
-_MOUNT = (0.0, 0.045, 0.155)  # the mouth of the stand's mount as seen from its base
+_HOLE = (-0.0931, 0.0, 0.0)  # the middle of the tool's larger hole, in the tool's frame
+_MOUNT = (0.0, 0.045, 0.155)  # the mouth of the stand's mount, in the frame of its base
 _INSERTED = 0.148  # meters that the tip goes into the mount
 _LEAN = 0.61  # radians by which the hand leans along the rod when it grasps the frame
 _TOOL_LEAN = 0.35  # likewise, along the handle when it grasps the tool

@@ -26,13 +26,13 @@ def has_clock() -> bool:
 
 @contextlib.contextmanager
 def announced(kernel: Any) -> Iterator[None]:
-    """Says what takes so long, where the call of a kernel has to wait for the compiler."""
-    if kernel.overloads:  # it was compiled or read from disk before
+    """Prints a message if the call of a kernel has to wait long for the compiler."""
+    if kernel.overloads:  # already compiled or read from disk
         yield
         return
 
     def announce() -> None:
-        if not kernel.stats.cache_hits:  # else it is only being read
+        if not kernel.stats.cache_hits:  # else it was read from disk
             message = (
                 "compiling the planner for this processor; the result is cached on disk, so this happens only once"
             )

@@ -1,4 +1,4 @@
-"""KernelCache: compiled code kept on disk, which planning can do without."""
+"""KernelCache: an on-disk cache of compiled code that never makes planning fail."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CHECKSUM_BYTES = 4
 
 
 class KernelCache(FunctionCache):
-    """numba's cache of one function, which never stops a plan.
+    """numba's cache of one function, which never makes a plan fail.
 
-    What cannot be read, or is not what was written, is dropped and compiled again; what cannot be written, because the
-    disk is full, say, is compiled in each process. Code with bounds checks (`NUMBA_BOUNDSCHECK=1`) and code of other
-    versions of any kernel are kept apart.
+    Unreadable or damaged code is dropped and compiled again; code that cannot be written, for instance because the disk
+    is full, is compiled in each process. Code with bounds checks (`NUMBA_BOUNDSCHECK=1`) and code of other versions of
+    any kernel have separate caches.
     """
 
     def __init__(self, function: Callable[..., Any]):
@@ -35,13 +35,13 @@ class KernelCache(FunctionCache):
         """The compiled function, or None if it has to be compiled."""
         try:
             return super().load_overload(sig, target_context)
-        except Exception as error:  # what is damaged can raise anything
+        except Exception as error:  # damaged files can raise anything
             logging.getLogger("closedform").debug("dropping compiled code in %s: %r", self._cache_path, error)
             self._cache_file.drop()
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keeps a compiled function, if that can be done."""
+        """Saves a compiled function, if possible."""
         try:
             super().save_overload(sig, data)
         except Exception as error:
@@ -52,10 +52,10 @@ class KernelCache(FunctionCache):
 
 
 class _CheckedFile(IndexDataCacheFile):
-    """numba's files with a checksum after the rest, since nothing else tells damaged code from sound."""
+    """numba's files with a checksum at the end, since nothing else detects damaged code."""
 
     def save(self, key: Any, data: Any) -> None:
-        """Writes the data, then an index that names it; other signatures never share a name, nor do other versions."""
+        """Writes the data, then an index that names it; each signature and version has its own name."""
         name = self._data_name(int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
         self._save_data(name, data)
         overloads = self._load_index()
@@ -63,7 +63,7 @@ class _CheckedFile(IndexDataCacheFile):
             self._save_index({**overloads, key: name})
 
     def drop(self) -> None:
-        """Removes the index, so that nothing is found any more."""
+        """Removes the index, so that nothing is found anymore."""
         with contextlib.suppress(OSError):
             Path(self._index_path).unlink()
 
@@ -97,7 +97,7 @@ def _verify(path: str) -> None:
 
 @functools.cache
 def _digest_of_sources() -> str:
-    """Of all kernels: numba notices a change in a function's own file, but not in those of the functions it calls."""
+    """A digest of all kernels: numba detects a change in a function's own file, but not in those that it calls."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())

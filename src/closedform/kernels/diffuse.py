@@ -28,7 +28,7 @@ from closedform.kernels.clock import seconds
 from closedform.kernels.jit import float32_of_bits, jit
 from closedform.kernels.search import dot
 
-_RECENTER = 30.0  # nats by which another neighbor must lead before distances are measured from it
+_RECENTER = 30.0  # nats by which another neighbor must lead to become the center of distances
 
 
 @jit(inline=True)
@@ -126,7 +126,7 @@ def reach_needed(x, variance, directions, norms, largest, distances):
 
 @jit(reorder=True)
 def average(logits, largest, active, n_active, offsets, totals, weights, shares, denoised):
-    """denoised += the average of the active candidates' offsets; returns which of them has most weight."""
+    """denoised += the average of the active candidates' offsets; returns which of them has the most weight."""
     n_perturbations = largest.size
     for j in range(n_perturbations):
         totals[j] = np.float32(0.0)
@@ -163,7 +163,7 @@ def is_mixture(sample, chunks, candidates, active, n_active, offsets):
         for n in range(n_active):
             low, high = min(low, offsets[active[n], d]), max(high, offsets[active[n], d])
         slack = ROUNDING * (high - low) + TINY * (1.0 + abs(center))
-        if not low - slack <= sample[d] - center <= high + slack:  # also if it is not a number
+        if not low - slack <= sample[d] - center <= high + slack:  # also if it is NaN
             return False
     return True
 
@@ -185,15 +185,15 @@ def diffuse(
 ):
     """Runs one sample through all steps; `sample` (D,) is the noise on entry and the chunk on return.
 
-    Where there is no time for all steps, the chunk is the denoised one of the last step that was taken. Either way it
-    is a mixture of the neighbors' chunks; `mixed` says so, and is false if overflow made it anything else.
+    If there is no time for all steps, the chunk is the denoised one of the last step taken. Either way it is a mixture
+    of the neighbors' chunks; `mixed` is false only if overflow made it anything else.
 
     Args:
         neighbor_log_weights: (k,), the largest being 0.
         chunks: (k, D), filled for the neighbors within `reach[0]` nats of the best.
-        reach: (1,); where that proves too little, it is raised and False returned.
+        reach: (1,); if it proves too small, it is raised and False is returned.
         sampling: `Sampling`.
-        perturbations, directions: (M, D) and (D, M), the same.
+        perturbations, directions: (M, D) and its transpose (D, M).
         fresh: (S, D) or (0, D), noise to add.
         shares: (k,) or (0,), receives the weight of each neighbor in the chunk.
         taken, ended: (1,), receive the number of steps taken and, if there is a time to stop at, when the last ended.
@@ -213,7 +213,7 @@ def diffuse(
             count += 1
         if neighbor_log_weights[i] > neighbor_log_weights[best]:
             best = i
-    if count == 0:  # no weight is a number
+    if count == 0:  # all weights are NaN
         return True
     candidates, log_weights = candidates[:count], log_weights[:count]
     center = np.empty(width)

@@ -1,4 +1,4 @@
-"""Compiled reading of recorded steps: where windows are, and the actions that follow on them."""
+"""Compiled reading of recorded steps: the episodes of windows, and their actions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def gather_actions(first, second, begins, lengths, steps, vector, out):
     """Fills `out` (m, N_a, D) with the actions from each step on, padded beyond an episode's end as `cut` does.
 
     Args:
-        first, second: (T, D), recorded actions that follow on each other.
+        first, second: (T, D), consecutive recorded actions.
         begins, lengths: (m,), of the episodes.
         steps: (m,), the steps in these.
-        vector: (D,), which numbers are continued with zeros instead of the last value.
+        vector: (D,), which numbers are padded with zeros instead of the last value.
     """
     for i in range(steps.size):
         for t in range(out.shape[1]):

@@ -19,10 +19,10 @@ REORDER = {"reassoc", "contract", "nsz"}  # sums may be reordered, which lets th
 
 
 def jit(*, reorder: bool = False, inline: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Compiles a function on its first call and keeps the result on disk.
+    """Compiles a function on its first call and caches the result on disk.
 
-    Where neither the package's folder nor the user's cache folder can be written, it is compiled in each process. With
-    `NUMBA_BOUNDSCHECK=1` in the environment every index is checked, which is slower; that code is kept apart.
+    If neither the package's folder nor the user's cache folder can be written, it is compiled in each process. With
+    `NUMBA_BOUNDSCHECK=1` in the environment every index is checked, which is slower; that code has a separate cache.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -32,7 +32,7 @@ def jit(*, reorder: bool = False, inline: bool = False) -> Callable[[Callable[..
         if inline:
             return numba.njit(inline="always", **options)(function)
         compiled: Any = numba.njit(**options)(function)
-        with warnings.catch_warnings(), contextlib.suppress(RuntimeError, OSError):  # no folder to keep a cache in
+        with warnings.catch_warnings(), contextlib.suppress(RuntimeError, OSError):  # no folder for a cache
             warnings.simplefilter("ignore", NumbaWarning)
             compiled._cache = KernelCache(function)
         return compiled

@@ -11,12 +11,12 @@ from closedform.kernels.jit import jit
 from closedform.kernels.search import dot, metric_distances, retrieve
 from closedform.kernels.transfer import choose_transfer, transfer_back, transfer_chunk
 
-ATTEMPTS = 20  # at reaching far enough, after which all neighbors are looked at
+ATTEMPTS = 20  # to reach far enough; after that all neighbors are used
 
 
 @jit()
 def _nearest_distance(squared, precision):
-    """The distance to the nearest neighbor; infinite if any of them or its weight cannot be told."""
+    """The distance to the nearest neighbor; infinite if any distance or weight is not finite."""
     nearest = np.inf
     for i in range(squared.size):
         if not squared[i] * precision < np.inf:
@@ -29,7 +29,7 @@ def _nearest_distance(squared, precision):
 def weigh(rows, query, neighbors, squared, precision, terms, log_weights):
     """Fills the log weights (k,) of the neighbors, the largest being 0: metric and terms.
 
-    Returns whether all of them are numbers.
+    Returns whether none of them is NaN.
     """
     goal, penalty = terms.goal, terms.penalty
     largest, measured = -np.inf, True
@@ -49,7 +49,7 @@ def weigh(rows, query, neighbors, squared, precision, terms, log_weights):
                 difference += ((still - goal.middle[g] + query[d]) * goal.scale[g]) ** 2
             log_weights[i] -= precision * goal.weight * math.log(difference)
         largest = max(largest, log_weights[i])
-        measured = measured and log_weights[i] < np.inf  # not if it is not a number
+        measured = measured and log_weights[i] < np.inf  # false for NaN
     for i in range(neighbors.size):
         log_weights[i] -= largest
     return measured and largest > -np.inf
@@ -57,9 +57,9 @@ def weigh(rows, query, neighbors, squared, precision, terms, log_weights):
 
 @jit()
 def with_most_weight(rows, weights, least, found, shares):
-    """Writes the rows that weigh more than `least`, and their weights, the largest first; returns how many there are.
+    """Writes the rows with weights above `least`, and their weights, the largest first; returns how many there are.
 
-    Of equal weights the earlier row is first, as a stable sort has it.
+    Among equal weights the earlier row is first, as in a stable sort.
     """
     count = 0
     for i in range(rows.size):
@@ -75,7 +75,7 @@ def with_most_weight(rows, weights, least, found, shares):
 
 @jit()
 def clear(planned, b):
-    """Writes what a plan says where nothing else is written."""
+    """Resets the outputs of a plan."""
     for i in range(planned.rows.shape[1]):
         planned.rows[b, i] = -1
     for n in range(planned.chunks.shape[1]):
@@ -116,7 +116,7 @@ def plan_batch(rows, metric, terms, transfers, sampling, draws, queries, k, foun
         else:
             neighbors, squared = retrieve(rows.columns, rows.n_rows, queries[b], k, metric)
         planned.distances[b] = _nearest_distance(squared, metric.precision)
-        if not planned.distances[b] < np.inf:  # also if it is not a number
+        if not planned.distances[b] < np.inf:  # also if it is NaN
             planned.distances[b] = np.nan
             continue
         choice = planned.choices[b]
@@ -168,17 +168,17 @@ def plan_batch(rows, metric, terms, transfers, sampling, draws, queries, k, foun
 
 @jit()
 def plan_one(rows, metric, terms, transfers, sampling, draws, observed, k, least, planned, told):
-    """Plans for one observation, brings the chunk back, and tells what it is made of.
+    """Plans for one observation, transfers the chunk back, and lists the demonstrations behind it.
 
     Args:
         rows, metric, terms, transfers, sampling, draws, observed: see `records`.
         k: how many neighbors.
-        least: the weight up to which a demonstration is not told.
+        least: demonstrations up to this weight are not listed.
         planned: scratch; its choices are those of the plan.
         told: is filled.
 
     Returns:
-        How many demonstrations are told; 0 where the plan is none: some number is not finite, or not a mixture.
+        How many demonstrations are listed; 0 if planning failed: some number is not finite, or not a mixture.
     """
     query = np.empty_like(observed.lifted)
     for d in range(query.shape[1]):

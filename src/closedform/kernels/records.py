@@ -32,13 +32,13 @@ class Rows(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """How far rows are from a query, and what that makes them weigh.
+    """The distances of rows from a query, and their weights.
 
     Attributes:
         factor: (D_z, D_z), the Cholesky factor of a metric that is the same everywhere; (0, 0) for the local one.
         regularization, shrinkage: of the local covariance.
         precision: 1 / (2 h^2).
-        share: D_z over the number of features that count, of which the sphere's size is the mean.
+        share: D_z over the number of features that count, over which the sphere's size is averaged.
     """
 
     factor: Any
@@ -49,13 +49,13 @@ class Metric(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The windows that a plan could be made of, as a term sees them: arrays of numpy, or torch tensors for B plans.
+    """The neighbors of a plan, as a term sees them: numpy arrays, or torch tensors for B plans.
 
     Attributes:
-        query: (..., D_z), the features now.
+        query: (..., D_z), the current features.
         rows: (..., k), rows of the store.
         features: (..., k, D_z), of these rows.
-        episodes: (..., k), the place of each row's episode among the store's.
+        episodes: (..., k), the index of each row's episode in the store.
     """
 
     query: Any
@@ -90,27 +90,27 @@ class PenaltyTerm(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What is added to the squared distances: the terms that the compiled planners know, each of which may be empty."""
+    """The terms that the compiled planners implement, added to squared distances; each may be empty."""
 
     goal: GoalTerm
     penalty: PenaltyTerm
 
 
 class Transfers(NamedTuple):
-    """How a demonstrated chunk can be transferred to the present.
+    """How a demonstrated chunk can be transferred to the current scene.
 
     Attributes:
         n_action_steps: N_a.
         blocks: (blocks, 5) of start, size, turns, moves and hand, of an encoded action.
         frames: (F, 3) of body, turns and whole; body -1 is the world.
-        hands: (H, 3) of body, position and rotation; -1 for what it has not. One with a body and a position can grasp,
+        hands: (H, 3) of body, position and rotation; -1 for what it lacks. One with a body and a position can grasp,
             and without a rotation it never turns.
-        turns: (H, 3, 3), commanded axes as the observed axes see them.
+        turns: (H, 3, 3), commanded axes relative to the observed axes.
         dimension: 2 or 3, of space.
         offset, scale: (F, D), normalized = (encoded - offset) * scale.
-        weight: (D,), what makes the variances in different frames comparable.
+        weight: (D,), makes the variances in different frames comparable.
         n_voters: how many of the nearest neighbors choose the frame.
-        preference: how many times less variance makes a frame better than the whole pose of a body.
+        preference: how many times less variance makes another frame better than the whole pose of a body.
     """
 
     n_action_steps: int
@@ -132,7 +132,7 @@ class Sampling(NamedTuple):
     Attributes:
         steps: (S, 5) of gain, noise, keep, jump and spread.
         cut: nats below the largest term at which terms are dropped.
-        stop_at: the time, of `clock.seconds`, from which on no further step is begun.
+        stop_at: the time, of `clock.seconds`, after which no further step begins.
     """
 
     steps: Any
@@ -146,7 +146,7 @@ class Draws(NamedTuple):
     Attributes:
         noise: (B, n, N_a * D)
         perturbations: (B, M, N_a * D)
-        fresh: (B, S, n, N_a * D), noise that is added along the way, or (B, 0, n, N_a * D).
+        fresh: (B, S, n, N_a * D), noise added at each step, or (B, 0, n, N_a * D).
     """
 
     noise: Any
@@ -155,12 +155,12 @@ class Draws(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What is observed when one plan is made.
+    """The observation of one plan.
 
     Attributes:
         lifted: (1, D_z), what the feature map returns; features are (lifted - offset) * scale.
         offset, scale: (D_z,)
-        poses: (1, bodies, pose width), of the bodies now; no bodies where nothing is transferred.
+        poses: (1, bodies, pose width), current; no bodies if nothing is transferred.
     """
 
     lifted: Any
@@ -170,11 +170,11 @@ class Observed(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What is told of one plan.
+    """The actions of one plan and the demonstrations behind it.
 
     Attributes:
-        actions: (1, 1, N_a * D), encoded, where they are needed.
-        rows, weights: (k,), the demonstrations with most weight first, and what they weigh.
+        actions: (1, 1, N_a * D), encoded, in the current scene.
+        rows, weights: (k,), the demonstrations and their weights, the largest first.
     """
 
     actions: Any
@@ -183,13 +183,13 @@ class Told(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What the planner fills in.
+    """The planner's outputs.
 
     Attributes:
-        chunks: (B, n, N_a * D), normalized, as they are transferred.
+        chunks: (B, n, N_a * D), transferred and normalized.
         choices: (B, H, 2), how: the frame and the grasped body of each hand.
-        distances: (B,), to the nearest neighbor; not a number where distances or weights could not be told.
-        rows: (B, k), the neighbors, -1 beyond the last; or (B, 0) where they are not asked for.
+        distances: (B,), to the nearest neighbor; NaN if distances or weights are not finite.
+        rows: (B, k), the neighbors, -1 beyond the last; or (B, 0) if not requested.
         weights: (B, n, k), of those rows in each chunk; or (B, n, 0).
         n_steps: (B, n), diffusion steps taken.
         ended: (B, n), when the last of them ended.

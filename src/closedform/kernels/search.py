@@ -9,8 +9,8 @@ import numpy as np
 from closedform.kernels.jit import jit
 
 BLOCK = 256  # rows whose distances stay in the first-level cache while the columns stream past
-COLUMNS = 8  # after which it is asked whether to go on
-SAMPLE, _RUN = 512, 8  # distances that tell roughly how far the k-th neighbor is, so many of them in a row
+COLUMNS = 8  # between checks for stopping early
+SAMPLE, _RUN = 512, 8  # distances sampled to estimate that of the k-th neighbor, and consecutive ones among them
 
 
 @jit()
@@ -25,8 +25,8 @@ def _add_squared_differences(column, coordinate, total):
 def _distances_within(columns, query, within, distances):
     """Squared Euclidean distances from the query to every row. (D, >= n), (D,) -> (n,).
 
-    Sums only grow: a block of rows that are all beyond `within` after some columns is not summed further, and is
-    infinitely far. Neighbors in time lie in the same block, so that most of a large set is left early.
+    Sums only grow: once all rows of a block are beyond `within`, the block is skipped, and its distances are infinite.
+    Consecutive steps lie in the same block, so that most of a large set is skipped early.
     """
     n, width = distances.size, columns.shape[0]
     for start in range(0, n, BLOCK):
@@ -53,7 +53,7 @@ def smallest(values):
 
 @jit()
 def _sampled_distances(columns, n, query):
-    """Squared distances to rows spread over all of them, a few in a row since memory is read in lines."""
+    """Squared distances to rows spread over all of them, a few consecutive ones since memory is read in cache lines."""
     n_runs = SAMPLE // _RUN
     sample = np.zeros(SAMPLE)
     for r in range(n_runs):
@@ -91,7 +91,7 @@ def _kth_smallest(values, k):
 
 @jit()
 def _keep_smallest(distances, k, rows, count):
-    """Keeps of the first `count` rows, which ascend, those of the k smallest distances; of equal ones the earlier."""
+    """Keeps those of the first `count` ascending rows with the k smallest distances; among equal ones the earlier."""
     close = np.empty(count)
     for i in range(count):
         close[i] = distances[rows[i]]
@@ -113,10 +113,10 @@ def _keep_smallest(distances, k, rows, count):
 
 @jit()
 def nearest_rows(columns, n, query, k, distances, rows):
-    """Writes the k nearest of the first n rows in ascending order; of equal distances the earlier rows.
+    """Writes the k nearest of the first n rows in ascending order; among equal distances the earlier rows.
 
-    A sample tells a distance within which slightly more than k rows lie; only those are looked at closely. `distances`
-    is (n,), and `rows` needs room for one more. Returns how many there are.
+    A sample estimates a distance within which slightly more than k rows lie; only those are examined. `distances` is
+    (n,), and `rows` needs room for one more. Returns how many there are.
     """
     if k >= n:
         for i in range(n):
@@ -126,7 +126,7 @@ def nearest_rows(columns, n, query, k, distances, rows):
     share = k / n
     rank = int(sample.size * share + 6.0 * math.sqrt(sample.size * share * (1.0 - share))) + 4
     count = 0
-    while count < k:  # ends with all rows: what is not a number is not beyond anything
+    while count < k:  # ends with all rows at the latest: NaN is not beyond any distance
         within = _kth_smallest(sample, rank) if rank < sample.size else np.inf
         rank = min(2 * rank, SAMPLE)
         _distances_within(columns, query, within, distances)
@@ -165,10 +165,10 @@ def _add_scaled(total, factor, values):
 
 @jit()
 def cholesky(matrix, least):
-    """Replaces the lower triangle of a matrix by its Cholesky factor; rounding makes no pivot less than `least`.
+    """Replaces the lower triangle of a matrix by its Cholesky factor; pivots are at least `least` despite rounding.
 
-    A pivot that rounding ate is `least`, and what is left below it is rounding too: divided by the pivot, it would grow
-    from column to column.
+    If rounding pushed a pivot below `least`, the column below it is rounding error too: divided by the pivot, it would
+    grow from column to column.
     """
     floor = math.sqrt(least)
     for a in range(matrix.shape[0]):
@@ -194,8 +194,8 @@ def _add_squares_of_scaled(total, factor, values):
 def metric_distances(columns, query, rows, metric, squared):
     """Squared distances of the rows in the metric (`squared_distances` of the reference). Fills `squared` (k,).
 
-    Where the metric is the local one, its factor is that of the rows' own covariance, which is shrunk and regularized
-    as in the reference's `covariance_factor`.
+    The factor of the local metric is that of the rows' own covariance, shrunk and regularized as in the reference's
+    `covariance_factor`.
     """
     width, k = columns.shape[0], rows.size
     factor, regularization, shrinkage = metric.factor, metric.regularization, metric.shrinkage
@@ -207,7 +207,7 @@ def metric_distances(columns, query, rows, metric, squared):
         factor = np.empty((width, width))
         centered = np.empty((width, k))
         for d in range(width):
-            for i in range(k):  # not from the differences: far from the query nothing would be left of the spread
+            for i in range(k):  # not from the differences: far from the query the spread would be lost to rounding
                 centered[d, i] = columns[d, rows[i]]
             mean = _mean_of(centered[d])
             for i in range(k):

@@ -1,9 +1,9 @@
 """Plans for many observations at once on torch tensors: search, metric, frames and hands, candidates.
 
-The same mathematics as the reference's in `retrieval/`, batched and in float32. Nothing waits for the device, so that
-a whole plan can be captured as a CUDA graph.
+The same mathematics as the reference in `retrieval/`, batched and in float32. Nothing synchronizes with the device, so
+that a whole plan can be captured as a CUDA graph.
 
-Letters in shapes: B plans, n samples each, k neighbors, m of them with most weight, N rows, E episodes, H hands.
+Letters in shapes: B plans, n samples each, k neighbors, m of them with the most weight, N rows, E episodes, H hands.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class DeviceStore:
     """What a plan reads, on a device: the records of the compiled planner, with tensors in place of arrays.
 
     Attributes:
-        rows: the demonstrated windows. Features are less their mean, so that little is lost in float32, and padded
-            with zeros; `rows.columns` is a view of them.
+        rows: the demonstrated windows. The mean is subtracted from features, so that little is lost in float32, and
+            they are padded with zeros; `rows.columns` is a view of them.
         width: D_z, without the padding.
         half_norms: (N,), half the squared lengths of the features.
         metric: its factor is None for the local one.
-        goal: with the middle less the features' mean.
-        goal_still: (G, N), the motion that each row still makes; none without a goal.
-        terms: those that have no hook here, with tensors; they are written against the array API.
-        center: (D_z,), the mean that features are less of.
+        goal: with the features' mean subtracted from its middle.
+        goal_still: (G, N), the remaining motion of each row; none without a goal.
+        terms: those without a hook, with tensors; they are written against the array API.
+        center: (D_z,), the mean that is subtracted from features.
         transfers: with blocks, frames and hands as Python's numbers, which a captured graph can branch on.
         frame_bodies, frame_turns: (F,), of the frames.
         hand_blocks: for each hand, the blocks of an action that turn with it.
         hand_of: (D,), the hand that each number of an action belongs to.
-        normalized: (steps, D), the actions as diffusion sees them where nothing is transferred; else None.
+        normalized: (steps, D), the normalized actions if nothing is transferred; else None.
         n_episodes: E.
     """
 
@@ -75,7 +75,7 @@ def nearest_rows(store: DeviceStore, queries: Tensor, k: int) -> Tensor:
 
 
 def squared_distances(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tensor:
-    """In the metric. (B, D_z), (B, k) -> (B, k)."""
+    """Squared distances in the metric. (B, D_z), (B, k) -> (B, k)."""
     factor, regularization, shrinkage, _, share = store.metric
     if factor is None and queries.is_cuda and store.width <= WIDEST:
         from closedform.kernels.triton_metric import local_squared_distances
@@ -94,7 +94,7 @@ def squared_distances(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tens
 
 
 def _goal_penalty(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tensor:
-    """`Goal.penalty` but for a constant. (B, D_z), (B, k) -> (B, k)."""
+    """The goal's term up to a constant. (B, D_z), (B, k) -> (B, k)."""
     goal = store.goal
     needed = goal.middle - queries[:, goal.columns]
     total = torch.full(rows.shape, goal.tolerance, device=rows.device)
@@ -109,7 +109,7 @@ def voters(store: DeviceStore, rows: Tensor, squared: Tensor) -> tuple[Tensor, T
     nearest = torch.topk(squared, n_voters, largest=False)
     if store.n_episodes == 1:
         return nearest.indices, nearest.values
-    # Distances are not negative, so that their bits are in their order; with the index below, one minimum finds both.
+    # Distances are not negative, so their bits sort like them; with the index in the low bits, one minimum finds both.
     here = torch.arange(rows.shape[1], device=rows.device)
     packed = (squared.contiguous().view(torch.int32).to(torch.int64) << 32) | here
     none = torch.iinfo(torch.int64).max
@@ -126,7 +126,7 @@ def voters(store: DeviceStore, rows: Tensor, squared: Tensor) -> tuple[Tensor, T
 
 
 def choose_transfer(store: DeviceStore, rows: Tensor, squared: Tensor) -> Tensor:
-    """For each hand the frame in which the voters' chunks agree best, and what it has grasped. -> (B, H, 2)."""
+    """For each hand the frame in which the voters' chunks agree best, and the grasped body. -> (B, H, 2)."""
     frames, hands = store.transfers.frames, store.transfers.hands
     world = next((f for f, (body, _, _) in enumerate(frames) if body < 0), 0)
     choice = torch.empty((len(rows), len(hands), 2), dtype=torch.int64, device=rows.device)
@@ -191,7 +191,7 @@ def transferred(store: DeviceStore, encoded: Tensor, poses: Tensor, choice: Tens
 
 
 def normalized(store: DeviceStore, chunks: Tensor, choice: Tensor) -> Tensor:
-    """Transferred chunks as diffusion sees them. (B, m, N_a, D) -> (B, m, N_a, D)."""
+    """Normalizes transferred chunks. (B, m, N_a, D) -> (B, m, N_a, D)."""
     frame_of = choice[:, store.hand_of, 0]
     offset, scale = store.transfers.offset.gather(0, frame_of), store.transfers.scale.gather(0, frame_of)
     return (chunks - offset[:, None, None]) * scale[:, None, None]
@@ -200,7 +200,7 @@ def normalized(store: DeviceStore, chunks: Tensor, choice: Tensor) -> Tensor:
 def lead(
     chunks: Tensor, log_weights: Tensor, perturbations: Tensor, sample: Tensor, gain: Tensor, sigma: Tensor
 ) -> Tensor:
-    """How near neighbors come to the largest weight at a sample, in nats, for the best of the perturbations.
+    """How close neighbors come to the largest weight at a sample, in nats, under the best perturbation.
 
     (B, k, D), (B, k), (B, M, D), (B, D), (), () -> (B, k), at most 0
     """

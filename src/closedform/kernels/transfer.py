@@ -1,4 +1,4 @@
-"""Compiled transfer: chunks of demonstrations in other frames and with grasped objects, and how they agree best."""
+"""Compiled transfer: chunks in other frames and of grasped objects, and the choice of the frame."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def _axes_of(pose, turns, rotation):
 
 @jit()
 def _grasp_of(hand, held, turn):
-    """The offset (3,) and rotation (3, 3) of a grasped object as the hand's commanded axes see it.
+    """The offset (3,) and rotation (3, 3) of a grasped object relative to the hand's commanded axes.
 
     Args:
         hand, held: (9,), poses of the hand and of the grasped object.
-        turn: (3, 3), commanded axes as the observed axes see them.
+        turn: (3, 3), commanded axes relative to the observed axes.
     """
     observed, body, axes = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 3))
     _axes_of(hand, True, observed)
@@ -74,14 +74,14 @@ def _shift(chunk, n_action_steps, width, position, hand, held, sign):
 
 @jit()
 def onto_grasped(chunk, n_action_steps, width, position, turned, hand, held, turn):
-    """Turns targets of a hand into those of the object it grasps, as the reference's `onto_grasped`.
+    """Converts targets of a hand into those of the object it grasps, like the reference's `onto_grasped`.
 
     Args:
         chunk: (N_a * D,), encoded actions.
         width: D.
         position, turned: where the hand's position and rotation begin in an action.
         hand, held: (9,), poses of the hand and of the grasped object, at the first step.
-        turn: (3, 3), commanded axes as the observed axes see them.
+        turn: (3, 3), commanded axes relative to the observed axes.
     """
     if turned < 0:
         _shift(chunk, n_action_steps, width, position, hand, held, 1.0)
@@ -129,12 +129,12 @@ def _off_grasped(chunk, n_action_steps, width, position, turned, hand, held, tur
 
 @jit()
 def transfer_back(chunks, choices, poses, transfers):
-    """Turns normalized chunks, in place, into encoded actions where they are needed: `transfer_chunk` backward.
+    """Converts normalized chunks, in place, into encoded actions in the current scene: `transfer_chunk` backward.
 
     Args:
         chunks: (B, n, N_a * D)
         choices: (B, H, 2), how they were transferred.
-        poses: (B, bodies, pose width), of the bodies now; no bodies where nothing was transferred.
+        poses: (B, bodies, pose width), current; no bodies if nothing was transferred.
         transfers: `Transfers`.
     """
     blocks, hands, frames = transfers.blocks, transfers.hands, transfers.frames
@@ -171,7 +171,7 @@ def transfer_back(chunks, choices, poses, transfers):
 
 @jit()
 def transfer_chunk(rows, row, transfers, choice, rotation, chunk):
-    """Writes the normalized chunk of a row, as it is transferred, to `chunk` (N_a * D,).
+    """Writes the chunk of a row, transferred and normalized, to `chunk` (N_a * D,).
 
     Args:
         rows: `Rows`.
@@ -226,7 +226,7 @@ def transfer_chunk(rows, row, transfers, choice, rotation, chunk):
 
 @jit()
 def find_voters(rows, squared, row_episodes, voters):
-    """The reference's `voters`: nearest neighbors, one of each episode unless there is but one. Returns how many."""
+    """The reference's `voters`: nearest neighbors, one per episode unless there is only one. Returns how many."""
     k = squared.size
     alone = True
     for i in range(1, k):
@@ -269,7 +269,7 @@ def _find_grasped(rows, voters, count, held, hand):
 
 @jit()
 def choose_transfer(rows, neighbors, squared, transfers, rotation, choice):
-    """Fills `choice` (H, 2): what each hand has grasped, and the frame in which the voters' chunks agree best.
+    """Fills `choice` (H, 2): the body each hand has grasped, and the frame in which the voters' chunks agree best.
 
     Args:
         rows: `Rows`.

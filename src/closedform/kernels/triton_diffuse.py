@@ -1,20 +1,20 @@
-"""All diffusion steps of many samples in one Triton kernel: a program a sample, everything in its registers.
+"""All diffusion steps of many samples in one Triton kernel: one program per sample, everything in registers.
 
-As in `kernels.diffuse`, few neighbors carry weight, and that the others do not is proven at every step. With chunks
-measured from that of the best neighbor, D_i = A_i - A_0 and u = a - G A_0, the weight of neighbor i under
-perturbation j has the logarithm
+As in `kernels.diffuse`, few neighbors carry weight, and a bound proves at every step that the others do not. With
+chunks measured from that of the best neighbor, D_i = A_i - A_0 and u = a - G A_0, the log weight of neighbor i under
+perturbation j is
 
     l_ij = log w_i + (G / sigma^2) (u . D_i + eps_j . D_i - G |D_i|^2 / 2)
 
 up to terms that are the same for every i. A step moves u along a mixture of the D_i, so that u . D_i follows from the
 inner products of the chunks, and no chunk is read before the end.
 
-The first TILE neighbors, in falling order of log w_i unless the caller knows better, get their exact weights. The
-next WATCH are bounded with u . D_i <= |u| |D_i| and the best of the eps_j . D_i; where that comes within `cut` of the
+The first TILE neighbors, in decreasing order of log w_i unless the caller knows better, get their exact weights. The
+next WATCH are bounded with u . D_i <= |u| |D_i| and the largest of the eps_j . D_i; if that comes within `cut` of the
 largest term, with u . D_i itself. For all others |D_i| may be anything: l_ij <= log w_i + (|u| + |eps_j|)^2 / (2
-sigma^2). Where a bound still comes too near the sample is left over. A larger tile takes it up, which looks at the
-l_ij of the watched ones themselves, and measures from the neighbor that had most weight in the end instead of A_0:
-the bounds are best where the sample is near. The caller takes what is left.
+sigma^2). If a bound still comes too close, the sample is left over. A larger tile tries it again: it computes the
+l_ij of the watched neighbors themselves, and measures from the neighbor that had the most weight in the end instead of
+A_0, since the bounds are tightest near the sample. The caller handles what is left.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import triton
 import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-ROUNDING = tl.constexpr(2.0**-9)  # more than inner products of numbers with 10 bits can be off by
-SLACK = tl.constexpr(1e-3)  # of the lengths that |u| is made of, more than rounding can take from it
-TILES = ((16, 512, False), (64, 1024, True))  # neighbors weighed, and watched; whether with their own l_ij
+ROUNDING = tl.constexpr(2.0**-9)  # more than the error of inner products of 10-bit numbers
+SLACK = tl.constexpr(1e-3)  # of the lengths that |u| is composed of, more than its rounding error
+TILES = ((16, 512, False), (64, 1024, True))  # neighbors weighted, and watched; whether with their own l_ij
 SECOND_TILES = ((64, 2048, True),)  # the same for samples whose neighbors were put in a better order
-BLOCK = 64  # neighbors that are measured at once
+BLOCK = 64  # neighbors measured at once
 
 
 class Problem(NamedTuple):
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
 
     Attributes:
         chunks, offsets: the chunk of neighbor i of plan b is `size` numbers from chunks + offsets[b, i].
-        log_weights: (B, k), the largest being 0; those beyond the ones that are watched are in falling order.
+        log_weights: (B, k), the largest being 0; those beyond the watched ones are in decreasing order.
         perturbations: (B, M, size); noise: (B, n, size); fresh: (S, B, n, size)
         steps: (S, 6) of gain, noise, keep, jump, spread, and drift: what a step adds to u along A_0.
         n_neighbors, n_samples, n_perturbations, size: k, n, M and the numbers of a chunk.
@@ -60,7 +60,7 @@ class Problem(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """|D_i| and a bound on max_j eps_j . D_i, (measurements, k) each, for so many samples of a plan together."""
+    """|D_i| and a bound on max_j eps_j . D_i, (measurements, k) each, shared by several samples of a plan."""
 
     lengths: Any
     highest: Any
@@ -68,12 +68,12 @@ class Measured(NamedTuple):
 
 
 class State(NamedTuple):
-    """What becomes of the samples.
+    """The state of the samples.
 
     Attributes:
         samples: (B, n, size)
-        centers: (B, n), which neighbor A_0 is; becomes the one with most weight.
-        left_over: (B, n), 1 where there is something to do still.
+        centers: (B, n), which neighbor A_0 is; becomes the one with the most weight.
+        left_over: (B, n), 1 for samples that are not done.
     """
 
     samples: Any
@@ -83,7 +83,7 @@ class State(NamedTuple):
 
 @triton.jit
 def _chunks_of(chunks, offsets, n_neighbors, first, size, COUNT: tl.constexpr, WIDTH: tl.constexpr):
-    """Chunks (COUNT, WIDTH) of the neighbors from `first` on; zeros where there are fewer."""
+    """Chunks (COUNT, WIDTH) of the neighbors from `first` on; zeros beyond the last."""
     i, d = first + tl.arange(0, COUNT), tl.arange(0, WIDTH)
     start = tl.load(offsets + i, mask=i < n_neighbors, other=0)
     mask = (i < n_neighbors)[:, None] & (d < size)[None, :]
@@ -92,7 +92,7 @@ def _chunks_of(chunks, offsets, n_neighbors, first, size, COUNT: tl.constexpr, W
 
 @triton.jit
 def _perturbations_of(perturbations, plan, n_perturbations, size, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """(ROWS, WIDTH); zeros where there are fewer."""
+    """(ROWS, WIDTH); zeros beyond the last."""
     j, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
     mask = (j < n_perturbations)[:, None] & (d < size)[None, :]
     return tl.load(perturbations + (plan * n_perturbations + j[:, None]) * size + d[None, :], mask=mask, other=0.0)
@@ -143,10 +143,10 @@ def _diffuse_tile(
         measured: `Measured`, as `_measure` fills it.
         state: `State`.
         STEPS: S.
-        TILE, WATCH, BLOCK: neighbors that are weighed, that are bounded, and so many at once.
-        EXACT: whether the watched ones' own l_ij are looked at where the better bound comes too near as well.
+        TILE, WATCH, BLOCK: neighbors that are weighted, that are bounded, and that are bounded at once.
+        EXACT: whether to compute the watched neighbors' own l_ij if the better bound comes too close as well.
         ROWS, WIDTH: powers of two that hold the perturbations and a chunk.
-        HAS_FRESH: whether noise is added along the way.
+        HAS_FRESH: whether noise is added at each step.
     """
     chunks, perturbations, steps, fresh = problem.chunks, problem.perturbations, problem.steps, problem.fresh
     n_neighbors, n_perturbations, size = problem.n_neighbors, problem.n_perturbations, problem.size
@@ -268,8 +268,8 @@ def diffuse(
     """Runs noise (B, n, D) through all steps; see `Problem` for the arguments.
 
     Returns:
-        The chunks (B, n, D), and (B, n) what is left over: 1 where more neighbors matter than were weighed, and the
-        chunk is therefore only an approximation.
+        The chunks (B, n, D), and (B, n) what is left over: 1 if more neighbors matter than were weighted, so that the
+        chunk is only an approximation.
     """
     n_plans, n_samples, size = noise.shape
     n_perturbations, n_neighbors = perturbations.shape[1], log_weights.shape[1]

@@ -1,4 +1,4 @@
-"""Squared distances in the local Mahalanobis metric in one Triton kernel: a program a plan."""
+"""Squared distances in the local Mahalanobis metric in one Triton kernel: one program per plan."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import torch
 import triton
 import triton.language as tl
 
-BLOCK = 128  # neighbors that are read at once
+BLOCK = 128  # neighbors read at once
 
 
 @triton.jit
 def _features_of(features, rows, first, BLOCK: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr):
-    """The features (BLOCK, WIDTH) of some neighbors; zeros where there are fewer."""
+    """The features (BLOCK, WIDTH) of some neighbors; zeros beyond the last."""
     i, d = first + tl.arange(0, BLOCK), tl.arange(0, WIDTH)
     row = tl.load(rows + i, mask=i < K, other=0)
     return tl.load(features + row[:, None] * WIDTH + d[None, :], mask=(i < K)[:, None], other=0.0)
@@ -50,7 +50,7 @@ def _metric(
     sphere = tl.sum(tl.sum(tl.where(diagonal, covariance, 0.0), 1), 0) / width * share
     added = tl.where(d < width, shrinkage * sphere + regularization, 1.0)
     covariance = (1 - shrinkage) * covariance + tl.where(diagonal, added[:, None], 0.0)
-    inverse = tl.where(diagonal, 1.0, 0.0)  # becomes that of the factor, as its columns are eliminated
+    inverse = tl.where(diagonal, 1.0, 0.0)  # becomes the inverse of the factor, as its columns are eliminated
     for c in range(WIDTH):
         column = tl.sum(tl.where(d[None, :] == c, covariance, 0.0), 1)
         left = tl.sum(tl.where(d == c, column, 0.0), 0)
@@ -82,7 +82,7 @@ def local_squared_distances(
     Args:
         features, queries: padded with zeros to a power of two of at least 16 columns.
         rows: the neighbors.
-        width: how many columns there are without padding.
+        width: the number of columns without padding.
         regularization, shrinkage: see `covariance_factor`.
         share: `width` over the number of columns that count.
     """

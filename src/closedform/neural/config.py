@@ -9,7 +9,7 @@ from closedform.diffusion.process import DDPM
 from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.errors import ConfigError
 
-_MOST = {  # of each parameter, so that a file that was not made here asks for no more than there is
+_MOST = {  # of each parameter, so that a hostile file cannot exhaust memory
     "n_obs_steps": 1000,
     "n_action_steps": 10_000,
     "n_diffusion_steps": 10_000,
@@ -17,7 +17,7 @@ _MOST = {  # of each parameter, so that a file that was not made here asks for n
     "n_blocks": 256,
     "kernel_size": 1023,
 }
-_MOST_WIDE = 65_536  # of what is not named there
+_MOST_WIDE = 65_536  # of parameters not listed there
 _MOST_RESOLUTIONS = 16
 
 
@@ -113,7 +113,7 @@ class UNetConfig(DiffusionConfig):
         super().__post_init__()
         if not isinstance(self.down_dims, tuple | list) or not 1 <= len(self.down_dims) <= _MOST_RESOLUTIONS:
             raise ConfigError(f"down_dims: expected 1 to {_MOST_RESOLUTIONS} widths, found {str(self.down_dims)[:80]}")
-        object.__setattr__(self, "down_dims", tuple(self.down_dims))  # a list, in a file
+        object.__setattr__(self, "down_dims", tuple(self.down_dims))  # a list if read from a file
         if not all(type(width) is int and 1 <= width <= _MOST_WIDE for width in self.down_dims):
             raise ConfigError(f"down_dims: expected widths of 1 to {_MOST_WIDE}, found {str(self.down_dims)[:80]}")
         if self.prediction not in ("epsilon", "denoised"):

@@ -54,7 +54,7 @@ def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
             n_obs_steps=content["n_obs_steps"],
             n_action_steps=content["horizon"],
             n_execute=content["n_action_steps"],
-            n_past=content["n_obs_steps"] - 1,  # its chunks begin at the first observation of a window
+            n_past=content["n_obs_steps"] - 1,  # chunks begin at the first observation of a window
             n_diffusion_steps=content["num_train_timesteps"],
             n_sampling_steps=content.get("num_inference_steps") or content["num_train_timesteps"],
             sampler="ddpm" if content["noise_scheduler_type"] == "DDPM" else "ddim",
@@ -71,7 +71,7 @@ def read_lerobot(snapshot: Snapshot, content: dict[str, Any]) -> NeuralPolicy:
     tensors = _tensors(snapshot)
     weights = {name.removeprefix(_PREFIX): value for name, value in tensors.items() if name.startswith(_PREFIX)}
     n_found = sum(value.numel() for value in weights.values())
-    if n_expected > 4 * n_found:  # and the network would be far larger than the file
+    if n_expected > 4 * n_found:  # the network would be far larger than the file
         raise LoadError(f"{folder}: expected the {n_expected} weights that config.json implies, found {n_found}")
     try:
         model = make_network(config, n_features, widths[_ACTION])
@@ -159,11 +159,11 @@ def _scaling(
     if mode == "IDENTITY":
         offset, scale = np.zeros(width), np.ones(width)
     elif mode == "MIN_MAX" and low is not None and high is not None:
-        scale = 2 / (high - low + 1e-8)  # so that a number that never changes is -1, as there
+        scale = 2 / (high - low + 1e-8)  # so that a constant number becomes -1, as in LeRobot
         offset = low + 1 / scale
     elif mode == "MEAN_STD" and mean is not None and deviation is not None:
         offset, scale = mean, 1 / (deviation + 1e-8)
     else:
         raise LoadError(f"{folder}: expected statistics of {name} for its normalization {mode}, found none")
     mean = offset if mean is None else mean
-    return offset, scale, mean, 1 / (np.sqrt(3) * scale) if deviation is None else deviation  # of a uniform number
+    return offset, scale, mean, 1 / (np.sqrt(3) * scale) if deviation is None else deviation  # of a uniform one

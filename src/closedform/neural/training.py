@@ -22,7 +22,7 @@ from closedform.neural.data import TrainingData
 from closedform.neural.dit import DiT
 from closedform.policies.folder import as_path, find_folder, restore_folder
 
-_LOSS_MEMORY = 0.99  # how slowly the loss that is shown follows
+_LOSS_MEMORY = 0.99  # smoothing of the displayed loss
 
 
 class Trainer:
@@ -216,7 +216,7 @@ class Trainer:
                 )
         if not state or any(tensor.dtype != expected[name].dtype for name, tensor in state.items()):
             raise LoadError(f"{path}: expected a checkpoint of this training, found arrays of other shapes")
-        if metadata.get("crc32") not in (None, _checksum(state)):  # older ones have none
+        if metadata.get("crc32") not in (None, _checksum(state)):  # older checkpoints have none
             raise LoadError(f"{path}: checksum mismatch: the file is damaged")
         try:
             self.restore(state)

@@ -47,7 +47,7 @@ class UNet(nn.Module):
         self.up_modules = nn.ModuleList(
             nn.ModuleList(
                 [
-                    residual(2 * n_in, n_out),  # with what the way down left at this resolution
+                    residual(2 * n_in, n_out),  # with the skip connection from the way down
                     residual(n_out, n_out),
                     nn.ConvTranspose1d(n_out, n_out, 4, stride=2, padding=1),
                 ]

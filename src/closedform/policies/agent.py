@@ -40,7 +40,7 @@ class Agent:
         self.reset()
 
     def reset(self, seed: Seed = None) -> None:
-        """Begins a new episode; without a seed the random numbers go on from where they are, as in gymnasium."""
+        """Begins a new episode; without a seed the random generator continues, as in gymnasium."""
         if seed is not None:
             self.rng = generator(seed)
         self._history: deque[np.ndarray] = deque(maxlen=self.policy.config.n_obs_steps)
@@ -85,7 +85,7 @@ class Agent:
         return action
 
     def observe(self, observation: Any) -> None:
-        """Takes note of the newest observation (D_o,)."""
+        """Appends the newest observation (D_o,) to the window."""
         observation = real_array(observation, "an observation")
         if observation.ndim != 1:
             raise DataError(f"expected one observation, (D_o,), found shape {observation.shape}")
@@ -97,7 +97,7 @@ class Agent:
 
 
 def act_together(agents: Sequence[Agent], observations: Sequence[Any]) -> list[np.ndarray]:
-    """`act` of several agents of one policy; those that have to plan do so at once."""
+    """`act` for several agents of one policy; those that have to plan do so in one batch."""
     for agent, observation in zip(agents, observations, strict=True):
         agent.observe(observation)
     planning = [agent for agent in agents if agent.plans_next]

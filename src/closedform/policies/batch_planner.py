@@ -28,24 +28,24 @@ _DISTANCES_AT_ONCE = 2**29  # numbers in the largest matrix, 2 GiB
 _SAMPLES_AT_ONCE, LOGITS_AT_ONCE = 2**16, 2**27
 N_KEPT = 64 + 1024 + 1  # neighbors that the fused kernel sees, and one to bound the rest
 _SECOND_AT_ONCE, _SECOND_SEES = (64, 1024), 64 + 2048  # samples that get a second try, and neighbors that it sees
-_REDONE_AT_ONCE = 32  # samples that all neighbors are weighed for
-_N_GRAPHS = 12  # of shapes of batches
+_REDONE_AT_ONCE = 32  # samples computed at once with all neighbors
+_N_GRAPHS = 12  # batch shapes whose graphs are kept
 
 
 class BatchPlanner:
     """The demonstrations of a closed-form policy on a device, as they were when it was made.
 
     Plans are those of the policy in float32: search, metric, frames and candidates in torch, and all diffusion steps of
-    a sample in one fused kernel. Between the observations going in and the chunks coming out nothing returns to the
-    host but which samples are left over, if any. On a GPU the work for each shape of batch is captured once as a graph
-    and replayed after that. Threads that share a planner wait for each other.
+    a sample in one fused kernel. Between observations and chunks, nothing is copied back to the host except which
+    samples are left over, if any. On a GPU the work for each batch shape is captured once as a graph and then replayed.
+    Threads that share a planner wait for each other.
 
         planner = policy.batch_planner("cuda")
         chunks = planner.sample(observations, n_samples=8)
 
     Args:
         policy: a `ClosedFormPolicy`.
-        device: `cuda`, or any other of torch's; `cpu` computes the same with nothing fused.
+        device: `cuda`, or any other torch device; `cpu` computes the same without the fused kernel.
     """
 
     def __init__(self, policy: ClosedFormPolicy, device: str = "cuda"):
@@ -78,7 +78,7 @@ class BatchPlanner:
         return torch.as_tensor(np.ascontiguousarray(array), dtype=torch.float32).to(self.device)
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
-        """Samples chunks (B, n_samples, N_a, D_a), as `ClosedFormPolicy.sample`; the numbers drawn are others."""
+        """Samples chunks (B, n_samples, N_a, D_a), as `ClosedFormPolicy.sample`, but with different random numbers."""
         import torch
 
         windows = self.policy.sampling_windows(observations, n_samples)
@@ -97,7 +97,7 @@ class BatchPlanner:
         return self.policy.to_robot(self.model, windows, refuse_unsound(made))
 
     def queries(self, windows: np.ndarray) -> torch.Tensor:
-        """Features of observation windows, as the device has those of the demonstrations."""
+        """Features of observation windows, as the device stores those of the demonstrations."""
         return self.tensor(padded(self.model.kernel.features(windows) - self._center))
 
     def chunks(
@@ -109,13 +109,13 @@ class BatchPlanner:
             return chunks.clone(), near.choices.clone(), near.distances.clone(), near.contain(chunks)
 
     def plan(self, queries: torch.Tensor, numbers: Numbers) -> tuple[Neighbors, torch.Tensor]:
-        """The neighbors of queries, and chunks (B, n, D) made with random numbers; the next call overwrites both."""
+        """The neighbors of queries, and chunks (B, n, D) made from random numbers; the next call overwrites both."""
 
         if self.device.type != "cuda":
             return self._unfused(queries, numbers)
         near, chunks, left_over = self._replay(self._fused, queries, numbers)
         samples = left_over.nonzero()
-        if len(samples) and self._k <= _SECOND_SEES:  # neighbors that weigh little at first matter in the end
+        if len(samples) and self._k <= _SECOND_SEES:  # neighbors with little weight at first may matter later
             at_once = _SECOND_AT_ONCE[len(samples) > _SECOND_AT_ONCE[0]]
             samples = self._redo(self._fused_in_order, samples, at_once, queries, numbers, near, chunks)
         if len(samples):  # more neighbors matter than the fused kernel can hold
@@ -133,7 +133,7 @@ class BatchPlanner:
         near: Neighbors,
         chunks: torch.Tensor,
     ) -> torch.Tensor:
-        """Makes some samples (m, 2), of plan and sample, again, so many at once; returns those left over even so."""
+        """Makes some samples (m, 2), of plan and sample, again, in batches; returns those still left over."""
         import torch
 
         left = [samples[:0]]
@@ -149,7 +149,7 @@ class BatchPlanner:
         return torch.cat(left)
 
     def _unfused_at_once(self, n_samples: int) -> int:
-        """Plans whose logits, of all samples, perturbations and neighbors, are held at once."""
+        """How many plans fit at once, given the logits of all samples, perturbations and neighbors."""
         return max(1, LOGITS_AT_ONCE // (n_samples * self.policy.config.n_perturbations * self._k))
 
     def _fused(
@@ -161,7 +161,7 @@ class BatchPlanner:
     def _fused_in_order(
         self, queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor
     ) -> tuple[Neighbors, torch.Tensor, torch.Tensor]:
-        """All neighbors in the order in which they matter where the first attempts (B, 1, D) ended, or at first."""
+        """All neighbors, ordered by their weight where the first attempts (B, 1, D) ended, or at the start."""
         from closedform.kernels import torch_plan
         from closedform.kernels.triton_diffuse import SECOND_TILES
 
@@ -203,7 +203,7 @@ class BatchPlanner:
         return self.policy.n_neighbors(self.model)
 
     def neighbors(self, queries: torch.Tensor, *, everything: bool = False) -> Neighbors:
-        """The neighbors with most weight of each of the queries (B, D_z); as many as the fused kernel sees, or all."""
+        """The neighbors with the most weight for each query (B, D_z): as many as the fused kernel sees, or all."""
         import torch
 
         from closedform.kernels import torch_plan
@@ -263,7 +263,7 @@ class BatchPlanner:
     def _replay(
         self, plan: Callable[..., Any], queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor | None = None
     ) -> Any:
-        """What a method plans; its work for batches of this shape is captured at the first call."""
+        """Runs a planning method, whose work for batches of this shape is captured at the first call."""
         import torch
 
         key = plan.__name__, len(queries), numbers.noise.shape[1]
@@ -271,7 +271,7 @@ class BatchPlanner:
         with torch.cuda.device(self.device):
             graph = self._graphs.pop(key, None)
             graph = graph or _capture(plan, queries.clone(), numbers.clone(), attempts.clone())
-            self._graphs[key] = graph  # the last used is the last
+            self._graphs[key] = graph  # most recently used last
             if len(self._graphs) > _N_GRAPHS:
                 del self._graphs[next(iter(self._graphs))]
             return graph(queries, numbers, attempts)
@@ -280,12 +280,12 @@ class BatchPlanner:
 def _capture(
     plan: Callable[..., Any], queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor
 ) -> Callable[..., Any]:
-    """A function like `plan` that replays its work on the device; what it returns is overwritten by the next call."""
+    """A function like `plan` that replays its work on the device; the next call overwrites its results."""
     import torch
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # compiles and allocates what must not happen while capturing
+    with torch.cuda.stream(stream):  # compiling and allocating must not happen while capturing
         plan(queries, numbers, attempts)
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
@@ -303,13 +303,13 @@ def _capture(
 
 
 class _Drawn:
-    """Fresh noise (S, B, n, D) that was drawn before, as a sampler asks for it."""
+    """Fresh noise (S, B, n, D) drawn in advance, served to a sampler step by step."""
 
     def __init__(self, fresh: torch.Tensor):
         self._left = iter(fresh)
 
     def standard_normal(self, size: Any) -> torch.Tensor:
-        """That of the next step."""
+        """The noise of the next step."""
         return next(self._left)
 
 
@@ -323,7 +323,7 @@ class Numbers:
 
     @classmethod
     def like_the_reference(cls, planner: BatchPlanner, n_plans: int, rng: np.random.Generator) -> Numbers:
-        """Those that the reference draws for plans of one sample each, where its sampler draws none."""
+        """The numbers that the reference draws for plans of one sample each with a deterministic sampler."""
         policy, model = planner.policy, planner.model
         pairs = [
             (rng.standard_normal((1, model.transfer.chunk_size)), policy.perturbations(rng, model))
@@ -333,7 +333,7 @@ class Numbers:
         return cls(noise, perturbations, None)
 
     def of(self, plans: torch.Tensor, samples: torch.Tensor) -> Numbers:
-        """Those of one sample each of some plans."""
+        """The numbers of one sample each of some plans."""
         fresh = None if self.fresh is None else self.fresh[:, plans, samples][:, :, None]
         return Numbers(self.noise[plans, samples][:, None], self.perturbations[plans], fresh)
 
@@ -344,7 +344,7 @@ class Numbers:
         )
 
     def copy_(self, other: Numbers) -> None:
-        """Takes over the numbers of others of the same shape."""
+        """Copies the numbers of others of the same shape."""
         self.noise.copy_(other.noise)
         self.perturbations.copy_(other.perturbations)
         if self.fresh is not None and other.fresh is not None:
@@ -353,10 +353,10 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """The neighbors with most weight of B plans.
+    """The neighbors with the most weight for each of B plans.
 
     Attributes:
-        choices: (B, H, 2); distances: (B,), to the nearest, not a number where some could not be measured.
+        choices: (B, H, 2); distances: (B,), to the nearest; NaN if some distances are not finite.
         chunks, offsets: the chunk of neighbor i of plan b begins at number offsets[b, i] of chunks.
         log_weights: (B, m), the largest first, which is 0.
         low, high: (B, D) or (1, D), the range of chunks, of these neighbors or of all.
@@ -371,7 +371,7 @@ class Neighbors:
     high: torch.Tensor
 
     def contain(self, samples: torch.Tensor) -> torch.Tensor:
-        """Whether each sample lies within the range of chunks, but for rounding. (B, n, D) -> (B, n)."""
+        """Whether each sample lies within the range of chunks, up to rounding. (B, n, D) -> (B, n)."""
         slack = ROUNDING * (1 + self.high - self.low)
         inside = (samples >= (self.low - slack)[:, None]) & (samples <= (self.high + slack)[:, None])
         return inside.all(-1)

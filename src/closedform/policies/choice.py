@@ -37,11 +37,11 @@ def make_policy(
 
     Args:
         choice: `default`, `paper`, `1nn` or `vinn` (nearest neighbor and kernel regression with the paper's windows
-            and normalization), a parameter file that `write_config` wrote, or a saved policy: its folder, or its name
-            if it is inside the package.
+            and normalization), a parameter file written by `write_config`, or a saved policy: its folder, or its name
+            if it comes with the package.
         demos: the demonstrations; None for a saved policy, which has its own.
         settings: parameters to replace, as `name=value`.
-        progress: is told what is being done, where that takes long.
+        progress: called with a description and the fraction done, if building takes long.
     """
     path = Path(choice)
     if choice in SHIPPED or (choice not in CHOICES and find_folder(choice).is_dir()):
@@ -69,7 +69,7 @@ def make_policy(
 
 
 def parse_settings(config: type[PolicyConfig], settings: Sequence[str]) -> dict[str, Any]:
-    """Reads `name=value` with the types that the parameters have."""
+    """Parses `name=value` according to the types of the parameters."""
     hints = get_type_hints(config)
     known = [field.name for field in fields(config)]
     values: dict[str, Any] = {}
@@ -95,13 +95,13 @@ def _parse(name: str, text: str, allowed: tuple[type, ...]) -> Any:
     kind = next(kind for kind in allowed if kind is not type(None))
     try:
         return kind(text)
-    except ValueError as error:  # also of a whole number of more than 4300 digits
+    except ValueError as error:  # also for integers of more than 4300 digits
         expected = "a whole number" if kind is int else "a number"
         raise ConfigError(f"{name}: expected {expected}, found {shown(text)}") from error
 
 
 def write_config(config: PolicyConfig, policy_class: type[DemonstrationPolicy[Any]], path: Path, **notes: Any) -> None:
-    """Writes parameters to a file that `make_policy` takes; notes are for its reader."""
+    """Writes parameters to a file for `make_policy`; notes are for human readers."""
     content = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -114,7 +114,7 @@ def write_config(config: PolicyConfig, policy_class: type[DemonstrationPolicy[An
 
 
 def read_config(path: Path) -> tuple[type[DemonstrationPolicy[Any]], dict[str, Any]]:
-    """Reads such a file."""
+    """Reads a file written by `write_config`."""
     content = read_json(path, "a parameter file written by 'closedform tune'")
     kind = content.get("format") if isinstance(content, dict) else None
     if kind != FORMAT or content.get("format_version") != FORMAT_VERSION:

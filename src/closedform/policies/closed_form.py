@@ -37,8 +37,8 @@ from closedform.retrieval.store import Store
 if TYPE_CHECKING:
     from closedform.policies.batch_planner import BatchPlanner
 
-HEADROOM = 1e-4  # share of pruning_error that may be dropped at one step; the rest is room for steps that amplify it
-_BATCH_PER_THREAD = 8  # plans below which another thread costs more than it gives
+HEADROOM = 1e-4  # fraction of pruning_error that one step may drop; the rest is headroom for steps that amplify it
+_BATCH_PER_THREAD = 8  # plans; with fewer, another thread costs more than it saves
 _NONE_FOUND = np.empty((0, 0), np.int64)
 
 
@@ -46,7 +46,7 @@ _NONE_FOUND = np.empty((0, 0), np.int64)
 class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     """A diffusion policy whose score is computed in closed form from the demonstrations.
 
-    For each plan it takes the nearest demonstrations of the observation, weighs them with the observation kernel, and
+    For each plan it takes the nearest demonstrations of the observation, weights them with the observation kernel, and
     runs noise through the diffusion process with the smoothed conditional score of their chunks
     (eq:smoothed_cond_kernel). The parameters are those of `ClosedFormConfig`.
     """
@@ -86,18 +86,18 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     ) -> ClosedForm:
         """The closed-form denoiser for one observation, on normalized chunks.
 
-        It is what `diffusion.sampler` runs, for pictures of the sampling and for editing other policies.
+        Run it with `diffusion.sampler`, to visualize sampling or to edit other policies.
 
         Args:
             observation: (D_o,) or a window (N_o, D_o).
             seed: of the perturbations.
-            frame: the name of a frame for all hands; by default each has the best one.
-            choice: instead, how a plan transferred its demonstrations.
-            penalty: that of `plan_with_model`.
+            frame: the name of a frame for all hands; by default each uses the best one.
+            choice: instead of a frame, how a plan transferred its demonstrations.
+            penalty: as in `plan_with_model`.
         """
         model = self._model
         windows = self.windows(real_array(observation, "an observation")[None])
-        with np.errstate(over="ignore", invalid="ignore"):  # which shows as features or distances that are not finite
+        with np.errstate(over="ignore", invalid="ignore"):  # features or distances are then not finite
             near = model.neighborhood(model.kernel.features(windows)[0], self.n_neighbors(model))
         if frame is not None:
             names = [f.name for f in model.transfer.frames]
@@ -118,7 +118,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         began: float,
         lead: np.ndarray | None = None,
     ) -> Made:
-        """In one compiled call where the rows are arrays; where that finds no plan, the longer way says why."""
+        """Plans in one compiled call if rows are arrays; if that fails, the longer path raises the error."""
         plan_begins()
         model = self._model
         everything, stop_at = model.rows_record, self._deadline.stop_at(began)
@@ -273,7 +273,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             plan_batch(rows, metric, terms, transfers, sampling, some, queries[part], k, found, made)
 
         def run_found(b: int) -> None:
-            """Where the rows have to be known before the compiled planner begins."""
+            """Finds the rows with the index before it calls the compiled planner."""
             rows = model.nearest(queries[b], k)
             some, here = model.some_rows(rows), np.arange(len(rows))
             extra = penalty.at(rows)
@@ -290,7 +290,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         else:
             bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
             jobs = [partial(run, slice(a, b), everything, _NONE_FOUND, penalty) for a, b in pairwise(bounds)]
-        if n_threads > 1 and plan_batch.overloads:  # compiling in several threads at once would only take longer
+        if n_threads > 1 and plan_batch.overloads:  # compiling in several threads at once would take longer
             with ThreadPoolExecutor(n_threads) as pool:
                 list(pool.map(lambda job: job(), jobs))
         else:
@@ -300,7 +300,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         return _generated(planned)
 
     def _draw(self, rng: np.random.Generator, n_plans: int, n_samples: int, size: int) -> Draws:
-        """Random numbers, those of one plan after those of the other."""
+        """Random numbers, plan by plan."""
         n_steps = len(self.steps) if self.config.sampler == "ddpm" else 0
         n_perturbations = self.config.n_perturbations if self.config.tau else 0
         n_fresh = max(n_steps - 1, 0) * n_samples  # the last step adds none
@@ -316,10 +316,10 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         return Draws(noise, np.ascontiguousarray(perturbations), fresh)
 
     def check_size(self, model: Model, n_plans: int, n_samples: int) -> None:
-        """Refuses to plan where that would take more memory than there is.
+        """Refuses to plan if it would take too much memory.
 
-        Counted are the random numbers of all plans, and of one plan the neighbors' chunks and logits; the reference
-        weighs all samples of a plan at once.
+        This counts the random numbers of all plans, and the neighbors' chunks and logits of one plan; the reference
+        computes all samples of a plan at once.
         """
         config, size = self.config, model.transfer.chunk_size
         n_perturbations = config.n_perturbations if config.tau else 1
@@ -330,7 +330,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         self._refuse_larger(drawn + weighed, n_plans, n_samples)
 
     def batch_planner(self, device: str = "cuda") -> BatchPlanner:
-        """Plans for many observations at once on a GPU, with the demonstrations that there are now."""
+        """A planner for many observations at once on a GPU, with the current demonstrations."""
         from closedform.policies.batch_planner import BatchPlanner
 
         return BatchPlanner(self, device)
@@ -350,7 +350,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     def _denoiser(
         self, model: Model, near: Neighborhood, penalty: Penalty, perturbations: np.ndarray, number: int = 0
     ) -> ClosedForm:
-        """For the observation of that number."""
+        """The denoiser for one of several observations."""
         log_weights = near.log_weights(model, penalty)
         if log_weights is None:
             raise unmeasured(number)
@@ -370,11 +370,11 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
 
 
 class _OutOfTimeError(Exception):
-    """There is no time for another step."""
+    """The deadline leaves no time for another step."""
 
 
 def _unfilled(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Planned:
-    """Room for plans; nothing is written yet."""
+    """Uninitialized arrays for plans."""
     return Planned(
         chunks=np.empty((n_plans, n_samples, size)),
         choices=np.empty((n_plans, n_hands, 2), np.int64),

@@ -66,8 +66,8 @@ class PolicyConfig:
     loop_memory: float = 1.0
     """Distance penalty on recently used demonstrations, in units of the metric, to escape loops; 0 is the paper."""
     rest: bool = True
-    """Whether a policy that has arrived stays: the last windows of demonstrations never recede, unless objects have a
-    goal (`goal_weight`); off in the paper."""
+    """Whether a policy that has arrived stays: the last windows of demonstrations are never penalized, unless objects
+    have a goal (`goal_weight`); off in the paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
     targets: str = "auto"
@@ -75,7 +75,7 @@ class PolicyConfig:
     index: str = "auto"
     """Nearest-neighbor search: exact, faiss (approximate, extra `ann`), or auto (the faster at the initial size)."""
     recall: float = 0.95
-    """Recall target of an approximate search: the fraction of the neighbors with weight that it must find."""
+    """Recall target of approximate search: the fraction of neighbors that carry weight that it must find."""
 
     PAPER: ClassVar[dict[str, Any]] = {
         "n_obs_steps": 2,
@@ -146,7 +146,7 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class KernelConfig(PolicyConfig):
-    """Parameters of policies that weigh neighbors with the observation kernel."""
+    """Parameters of policies that weight neighbors with the observation kernel."""
 
     bandwidth: float = 0.09
     """h sqrt(D_z), as in the paper's tables, with h in units of the metric; comparable across feature widths D_z."""
@@ -196,7 +196,7 @@ class ClosedFormConfig(KernelConfig):
         step_weights(SAMPLERS[self.sampler], self.make_process(), self.n_diffusion_steps)
 
     def make_process(self) -> Process:
-        """The noising process; a DDPM one has a level for each step, and 100 where fewer steps are taken."""
+        """The noising process; DDPM has a noise level for each step, and at least 100."""
         if self.process == "flow":
             return Flow()
         levels = max(100, self.n_diffusion_steps)
@@ -204,7 +204,7 @@ class ClosedFormConfig(KernelConfig):
 
 
 def _check(holds: bool, name: str, expected: str, found: Any) -> None:
-    if not holds:  # also where a comparison with NaN is false
+    if not holds:  # also if a comparison with NaN is false
         raise ConfigError(f"{name}: expected {expected}, found {shown(found)}")
 
 
@@ -217,16 +217,16 @@ def _check_counts(config: PolicyConfig) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it, however long it is."""
+    """A value for an error message, truncated if it is long."""
     try:
         text = repr(value)
-    except ValueError:  # Python writes no whole number of more than 4300 digits
+    except ValueError:  # Python does not print integers of more than 4300 digits
         return "a number of thousands of digits"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"
 
 
 def _normalize_types(config: PolicyConfig) -> None:
-    """Makes numbers of numpy's into Python's, and refuses what is not of a parameter's type."""
+    """Converts numpy numbers to Python's, and refuses values of the wrong type."""
     hints = get_type_hints(type(config))
     for field in fields(config):
         value, hint = getattr(config, field.name), hints[field.name]
@@ -240,7 +240,7 @@ def _normalize_types(config: PolicyConfig) -> None:
             if isinstance(value, Real) and not isinstance(value, bool) and float in allowed:
                 object.__setattr__(config, field.name, float(value))
                 continue
-        except OverflowError as error:  # a whole number that no float holds
+        except OverflowError as error:  # an integer that no float holds
             raise ConfigError(f"{field.name}: expected a number below 1e308, found {shown(value)}") from error
         if isinstance(value, bool) or not isinstance(value, allowed):
             names = " or ".join(t.__name__ if t is not type(None) else "None" for t in allowed)

@@ -55,8 +55,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
         feature_map: a function or torch module from observation windows (n, N_o * D_o) to features (n, D_z), instead of
             the parameter `features`.
         config: all parameters at once, instead of a preset.
-        terms: what else makes demonstrations count less, besides `loop_memory` and `goal_weight`; see `Term`.
-        progress: is told what is being done and which share of it is, where indexing takes long.
+        terms: additional distance terms, besides `loop_memory` and `goal_weight`; see `Term`.
+        progress: called with a description and the fraction done, if indexing takes long.
         parameters: parameters to replace, by name.
     """
 
@@ -75,7 +75,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     ):
         if not isinstance(demos, Demos):
             demos = Demos(demos)
-        elif not demos.finite:  # it was read to be looked at
+        elif not demos.finite:  # read for inspection only
             demos = Demos(demos, demos.observation_layout, demos.action_layout)
         made = self.make_config(preset, config, feature_map, parameters)
         self._build(
@@ -97,7 +97,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         feature_map: Callable[[Any], Any] | None,
         parameters: dict[str, Any],
     ) -> Any:
-        """The configuration that the arguments of a policy make; those that contradict each other are refused."""
+        """The configuration from a policy's arguments, which must not contradict each other."""
         if isinstance(feature_map, str) or not (feature_map is None or callable(feature_map)):
             raise ConfigError(f"feature_map: expected a function, found {feature_map!r}; features= takes a name")
         if config is None:
@@ -138,19 +138,19 @@ class DemonstrationPolicy(Policy[ConfigT]):
             warnings.warn(caution, ClosedFormWarning, stacklevel=3)
 
     def _cautions(self) -> list[str]:
-        """What a user should know about parameters that do not fit the demonstrations."""
+        """Warnings about parameters that do not fit the demonstrations."""
         asked, found = self.config.n_neighbors, len(self._model)
         few = asked is not None and asked > found
         return [f"n_neighbors is {asked}, but there are only {found} windows: using all"] if few else []
 
     @property
     def model(self) -> Model:
-        """What plans read now: an immutable value, which `add` and `remove` replace."""
+        """The current model: an immutable value, which `add` and `remove` replace."""
         return self._model
 
     @property
     def store(self) -> Store:
-        """The demonstrated windows that plans are made of now."""
+        """The current demonstrated windows."""
         return self._model.store
 
     @property
@@ -165,7 +165,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     @property
     def targets(self) -> Targets | None:
-        """How actions become the targets that are planned; None where they are planned as they are."""
+        """The conversion of actions into the targets that are planned; None if actions are planned as they are."""
         return self._model.spec.targets
 
     @property
@@ -185,7 +185,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     @property
     def index_recall(self) -> Recall | None:
-        """How much of what exact search finds is found; None where the search is exact."""
+        """The recall relative to exact search; None if the search is exact."""
         return self._model.recall
 
     def fingerprint(self) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             return self.next_episode_id - 1
 
     def remove(self, episode_id: int) -> None:
-        """Removes an episode; plans are then as if it had never been there."""
+        """Removes an episode; plans are then as if it had never been added."""
         if not isinstance(episode_id, Integral) or isinstance(episode_id, bool):
             raise DataError(f"expected the id of an episode, a whole number, found {episode_id!r}")
         with self._lock, gently():
@@ -226,7 +226,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         self._lock = threading.Lock()
 
     def warm_up(self) -> None:
-        """Plans once and throws the plan away, so that the next one is as fast as any."""
+        """Plans once and discards the plan, so that the next one is as fast as any."""
         episode = next(episode for episode in self.episodes if len(episode))
         self.plan(episode.observations[0], seed=0)
 
@@ -250,7 +250,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         return self.plan_with_model(observation, seed=seed, penalty=checked).plan
 
     def start_memory(self) -> LoopMemory:
-        """What an agent remembers of the demonstrations it used."""
+        """A new agent's memory of the demonstrations it uses."""
         objects = any(isinstance(term, Goal) and len(term.columns) for term in self._model.kernel.terms)
         memory = LoopMemory(self.config.loop_memory, self.config.n_execute, rest=self.config.rest and not objects)
         if self.targets is not None:
@@ -258,12 +258,12 @@ class DemonstrationPolicy(Policy[ConfigT]):
         return memory
 
     def acted(self, action: np.ndarray, memory: LoopMemory) -> None:
-        """Takes note of where an action leaves the controller's target."""
+        """Updates the controller's target after an action."""
         if self.targets is not None and memory.lead is not None:
             memory.lead = self.targets.after(memory.lead, action)
 
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: LoopMemory) -> Plan:
-        """Plans with what an agent remembers, and takes note of the plan."""
+        """Plans with an agent's memory, and updates it."""
         made = self._plan(window[None], rng, memory.penalty, self._deadline.clock(), memory.lead)
         planned = self._deadline.clock()
         memory.remember(made.rows, made.plan.weights, made.model.store)
@@ -273,7 +273,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def plan_with_model(
         self, observation: Any, *, seed: Seed, penalty: Callable[[Store], Penalty] | None = None
     ) -> Made:
-        """`plan`, together with what it was made from; the penalty is a function of the store."""
+        """`plan`, together with the model and rows it was made from; the penalty is a function of the store."""
         began = self._deadline.clock()
         windows = self.windows(real_array(observation, "an observation")[None])
         return self._plan(windows, generator(seed), penalty, began)
@@ -286,7 +286,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         began: float,
         lead: np.ndarray | None = None,
     ) -> Made:
-        """Plans for a window (1, N_o, D_o) that was checked; `lead` is that of `Targets.to_actions`."""
+        """Plans for a checked window (1, N_o, D_o); `lead` is that of `Targets.to_actions`."""
         plan_begins()
         model = self._model
         extra = Penalty.none() if penalty is None else penalty(model.store)
@@ -311,7 +311,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         return Made(plan, model, rows)
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
-        """Samples chunks (B, n_samples, N_a, D_a) for many observations at once, on all cores where that pays."""
+        """Samples chunks (B, n_samples, N_a, D_a) for many observations at once, on all cores if that pays off."""
         model = self._model
         windows = self.sampling_windows(observations, n_samples)
         self.check_size(model, len(windows), int(n_samples))
@@ -319,7 +319,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         return self.to_robot(model, windows, made)
 
     def sampling_windows(self, observations: Any, n_samples: Any) -> np.ndarray:
-        """The windows (B, N_o, D_o) to sample for, if that is what was given."""
+        """The windows (B, N_o, D_o) to sample for, after checking the arguments of `sample`."""
         if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
             raise ConfigError(f"n_samples: expected a whole number of at least 1, found {shown(n_samples)}")
         observations = real_array(observations, "observations")
@@ -346,19 +346,19 @@ class DemonstrationPolicy(Policy[ConfigT]):
             windows: the observations.
             n_samples: chunks for each.
             rng: random numbers.
-            penalty: what to add to squared distances.
-            explain: whether rows and weights are asked for.
+            penalty: added to squared distances.
+            explain: whether to return rows and weights.
             began: when the plan began, if it is subject to the deadline.
         """
 
     def generate(self, *arguments: Any, **options: Any) -> Generated:
-        """`_generate`, refusing observations that cannot be compared with demonstrations, and chunks unlike theirs."""
-        with np.errstate(over="ignore", invalid="ignore"):  # which shows as a distance that is not finite
+        """`_generate`, with an error for observations and chunks that are not finite or not mixtures."""
+        with np.errstate(over="ignore", invalid="ignore"):  # the distance is then not finite
             made = self._generate(*arguments, **options)
         return refuse_unsound(made)
 
     def check_size(self, model: Model, n_plans: int, n_samples: int) -> None:
-        """Refuses to plan where that would take more memory than there is."""
+        """Refuses to plan if it would take too much memory."""
         n_chunks = n_plans * n_samples + 2 * self.n_neighbors(model)
         self._refuse_larger(n_chunks * model.transfer.chunk_size, n_plans, n_samples)
 
@@ -370,23 +370,23 @@ class DemonstrationPolicy(Policy[ConfigT]):
         check_size(n_numbers, what, "lower one of these, or n_neighbors, n_perturbations or n_diffusion_steps")
 
     def n_neighbors(self, model: Model) -> int:
-        """k, of a model that may have fewer windows than were asked for."""
+        """k, at most the number of the model's windows."""
         return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(model))
 
     def to_robot(
         self, model: Model, windows: np.ndarray, made: Generated, lead: np.ndarray | None = None
     ) -> np.ndarray:
-        """Brings normalized chunks into the robot's units. -> (B, n, N_a, D_a)."""
+        """Converts normalized chunks to robot units. -> (B, n, N_a, D_a)."""
         return self.to_actions(model, windows, self.to_planned(model, windows, made), lead)
 
     def to_planned(self, model: Model, windows: np.ndarray, made: Generated) -> np.ndarray:
-        """The same with targets where these are planned instead of displacements."""
+        """The same, before planned targets are converted back to displacements."""
         return refuse_infinite(model.transfer.to_robot(made.chunks, made.choices, windows[:, -1]))
 
     def to_actions(
         self, model: Model, windows: np.ndarray, chunks: np.ndarray, lead: np.ndarray | None = None
     ) -> np.ndarray:
-        """The robot's actions of what was planned, (B, n, N_a, D_a)."""
+        """The robot's actions for planned ones, (B, n, N_a, D_a)."""
         targets = model.spec.targets
         return chunks if targets is None else targets.to_actions(chunks, windows[:, None, -1], lead)
 

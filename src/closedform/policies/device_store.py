@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def on_device(model: Model, tensor: Callable[[np.ndarray], torch.Tensor]) -> tuple[DeviceStore, np.ndarray]:
-    """A model's arrays in float32 on a device, and the middle of its features, which they are measured from."""
+    """A model's arrays in float32 on a device, and the center of its features, which is subtracted."""
     import torch
 
     from closedform.kernels.torch_plan import DeviceStore
@@ -87,11 +87,11 @@ def on_device(model: Model, tensor: Callable[[np.ndarray], torch.Tensor]) -> tup
 
 
 def _still(goal: GoalTerm, features: np.ndarray, row_episodes: np.ndarray) -> np.ndarray:
-    """(G, n), the motion that each row still makes."""
+    """(G, n), the remaining motion of each row."""
     return (goal.ends[row_episodes] - features[:, goal.columns]).T
 
 
 def padded(features: np.ndarray) -> np.ndarray:
-    """With zeros up to a power of two of at least 16 columns, which a kernel reads faster."""
+    """Pads with zeros to a power of two of at least 16 columns, which a kernel reads faster."""
     width = max(16, 2 ** (features.shape[1] - 1).bit_length())
     return np.pad(features, ((0, 0), (0, width - features.shape[1])))

@@ -1,4 +1,4 @@
-"""The folder of a saved policy: where it is, how it is read at one moment, and how it is replaced as a whole."""
+"""The folder of a saved policy: finding it, reading it consistently, and replacing it atomically."""
 
 from __future__ import annotations
 
@@ -14,49 +14,50 @@ import numpy as np
 
 from closedform.errors import ConfigError, LoadError
 from closedform.files import crc32_of_bytes, flush, locked, saving, scratch_folder
+from closedform.policies.config import shown
 from closedform.snapshot import Snapshot
 
 FORMAT, NEURAL, EDITED, LEROBOT = "closedform-policy", "closedform-neural", "closedform-edited", "lerobot"
 FORMAT_VERSION = 1
 FILES = {"config.json", "policy.safetensors", "summary.safetensors", "index.faiss"}
-PARTS = {"neural", "conditional", "unconditional", "novel", "familiar"}  # folders in that of an edited policy
+PARTS = {"neural", "conditional", "unconditional", "novel", "familiar"}  # subfolders of an edited policy
 _LEROBOT_FILES = re.compile(r"model\.safetensors|policy_\w*normalizer_processor\.safetensors")
 ASSETS = Path(__file__).parent.parent / "assets"
 SHIPPED = {"pusht-dit": ASSETS / "pusht_dit", "pusht-dit-left": ASSETS / "pusht_dit_left"}  # docs/models.md
 SEAL = "config_crc32"
-ATTEMPTS = 10  # at reading a folder that is replaced all the time
+ATTEMPTS = 10  # to read a folder that keeps being replaced
 
 T = TypeVar("T")
 
 
 def as_path(folder: str | os.PathLike[str]) -> Path:
-    """A folder as a whole path; anything but a path is refused."""
+    """A folder as an absolute path; an error if it is not a path."""
     if not isinstance(folder, str | os.PathLike):
         raise ConfigError(f"expected the path of a folder, found {folder!r}")
     try:
         path = Path(folder).expanduser().resolve()
-        path.exists()  # which asks the system whether there can be such a path
-    except (OSError, RuntimeError, ValueError) as error:  # a home that is not there, a name too long, a null byte
+        path.exists()  # raises an error if the path is invalid
+    except (OSError, RuntimeError, ValueError) as error:  # a missing home folder, a name too long, a null byte
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"expected the path of a folder, found {str(folder)[:200]!r}: {reason}") from error
     return path
 
 
 def find_folder(folder: str | os.PathLike[str]) -> Path:
-    """The path at which a saved policy is to be found; everything that reads one asks here.
+    """The path of a saved policy; everything that reads one calls this.
 
-    That is the folder itself, the place inside the package of a policy that comes with it, or, after a crash in the
-    moment between moving the old folder away and the new one in, where the old one is.
+    That is the folder itself, the path inside the package of a policy that comes with it, or, after a crash between
+    moving the old folder away and the new one in, the path of the old one.
     """
     path = as_path(SHIPPED.get(str(folder), folder))
     return _old(path) if not path.exists() and _old(path).is_dir() else path
 
 
 def read_folder(folder: str | os.PathLike[str], read: Callable[[Snapshot], T]) -> T:
-    """What a function makes of the folder of a saved policy.
+    """Reads the folder of a saved policy with a function.
 
-    All files are opened in one folder before any is read, so that what is read comes from one save. Where the folder
-    was replaced while they were opened, they are opened again; what is wrong after that is wrong with the folder.
+    All files are opened before any is read, so that they come from one save. If the folder was replaced meanwhile, they
+    are opened again; errors after that are the folder's own.
     """
     for attempt in range(ATTEMPTS):
         last = attempt == ATTEMPTS - 1
@@ -80,7 +81,7 @@ def _belongs(name: str) -> bool:
 
 
 def read_content(snapshot: Snapshot) -> dict[str, Any]:
-    """What config.json says, if it is that of a policy that can be read."""
+    """The content of config.json, if this version can read the policy."""
     path, content = snapshot.folder / "config.json", snapshot.json("config.json")
     if isinstance(content, dict) and content.get("type") == "diffusion" and "input_features" in content:
         return {**content, "format": LEROBOT}
@@ -89,26 +90,17 @@ def read_content(snapshot: Snapshot) -> dict[str, Any]:
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise LoadError(
-            f"{path}: expected format version {FORMAT_VERSION}, found {short(version)}; "
+            f"{path}: expected format version {FORMAT_VERSION}, found {shown(version)}; "
             "a newer version of closedform wrote it, and reading it needs that version"
         )
     return content
 
 
-def short(value: object) -> str:
-    """A value that was read, for a message: not more of it than tells what it is."""
-    try:
-        text = repr(value)
-    except ValueError:  # a whole number of more digits than Python writes
-        return "a number of thousands of digits"
-    return text if len(text) <= 80 else f"{text[:80]}..."
-
-
 def whole_number(content: dict[str, Any], name: str, least: int = 0) -> int:
-    """An entry that is a whole number of 64 bits, else a `ValueError`."""
+    """An entry that is a 64-bit integer, else a `ValueError`."""
     value = content[name]
     if type(value) is not int or not least <= value < 2**63:
-        raise ValueError(f"{name} {short(value)} instead of a whole number of at least {least}")
+        raise ValueError(f"{name} {shown(value)} instead of a whole number of at least {least}")
     return value
 
 
@@ -118,7 +110,7 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_seal(snapshot: Snapshot, content: dict[str, Any]) -> None:
-    """Refuses a configuration that is not the one that was saved; older ones have no checksum."""
+    """Verifies the checksum of a configuration; older ones have none."""
     if SEAL in content and content[SEAL] != _checksum(content):
         raise LoadError(
             f"{snapshot.folder / 'config.json'}: checksum mismatch; if you changed it "
@@ -138,13 +130,13 @@ def write_content(folder: Path, content: dict[str, Any]) -> None:
 
 
 def write_folder(folder: Path, write: Callable[[Path], None], keep: tuple[str, ...] = ()) -> None:
-    """Has a folder filled, which appears, or replaces the old one, only when all of it is on the disk.
+    """Writes a folder that appears, or replaces the old one, only when it is completely on disk.
 
-    A crash in the moment between moving the old folder away and the new one in leaves the old one beside it, where
-    `find_folder` finds it.
+    A crash between moving the old folder away and the new one in leaves the old one beside it, where `find_folder`
+    finds it.
 
     Args:
-        folder: where to.
+        folder: the path to write to.
         write: fills an empty folder.
         keep: files of the old folder that the new one keeps.
     """
@@ -156,8 +148,8 @@ def write_folder(folder: Path, write: Callable[[Path], None], keep: tuple[str, .
             write(new)
             for path in (*new.rglob("*"), new):
                 flush(path)
-                path.chmod(0o755 if path.is_dir() else 0o644)  # not for the owner alone, as temporary files are
-            with locked(folder.parent):  # two that save at once do so one after the other
+                path.chmod(0o755 if path.is_dir() else 0o644)  # temporary files are readable by their owner only
+            with locked(folder.parent):  # concurrent saves take turns
                 restore_folder(folder)
                 for name in keep:
                     if (folder / name).exists():
@@ -166,7 +158,7 @@ def write_folder(folder: Path, write: Callable[[Path], None], keep: tuple[str, .
 
 
 def restore_folder(folder: Path) -> None:
-    """Moves the old folder back that a crash left beside its place."""
+    """Moves back the old folder that a crash left beside its path."""
     if not folder.exists() and _old(folder).is_dir():
         _old(folder).rename(folder)
 
@@ -198,13 +190,13 @@ def _old(folder: Path) -> Path:
 
 
 def is_free(folder: Path, replaceable: Callable[[Path], bool]) -> bool:
-    """Whether nothing is at a place, or a folder that may be replaced; another process may be replacing it just now."""
+    """Whether a path is free or a folder that may be replaced; another process may be replacing it right now."""
     with locked(folder.parent):
         return not folder.exists() or replaceable(folder)
 
 
 def holds_only(folder: Path, allowed: Callable[[str], bool], formats: tuple[str, ...]) -> bool:
-    """Whether a folder has only files of such names, and a configuration of such a format or nothing at all."""
+    """Whether a folder has only files with allowed names, and a configuration of one of the formats, or is empty."""
     if not folder.is_dir():
         return False
     names = [path.name for path in folder.iterdir()]

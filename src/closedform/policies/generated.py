@@ -1,4 +1,4 @@
-"""Generated: what a policy made before it is brought into the robot's units, and the checks on it."""
+"""Generated: normalized plans before conversion to robot units, and the checks on them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonst
 
 @dataclass(frozen=True)
 class Generated:
-    """What a policy made for B observations with n samples each, before it is brought into the robot's units.
+    """The normalized plans for B observations with n samples each.
 
     Attributes:
-        chunks: (B, n, N_a * D), normalized, as they are transferred.
-        choices: (B, hands, 2), how that is; see `Transfer`.
+        chunks: (B, n, N_a * D), transferred and normalized.
+        choices: (B, hands, 2), how they were transferred; see `Transfer`.
         distances: (B,), to the nearest demonstration.
-        rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) where they were not asked for.
+        rows: (B, k), rows of the store, -1 beyond the last; or (B, 0) if not requested.
         weights: (B, n, k), of those rows; or (B, n, 0).
         n_steps: (B, n), diffusion steps taken, or (B, 0).
-        ended: (B, n), when the last of them ended, or not a number; or (B, 0).
+        ended: (B, n), when the last of them ended, or NaN; or (B, 0).
         complete: whether all steps were taken.
         mixed: (B, n) or (B, 1), whether each chunk is a mixture of demonstrated ones, as it must be; or (0, 0).
     """
@@ -58,7 +58,7 @@ def with_most_weight(rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray,
 
 
 def unmeasured(number: int) -> DataError:
-    """What to raise where the distances of an observation to the demonstrations cannot be told."""
+    """The error for an observation whose distance to the demonstrations is not finite."""
     return DataError(
         f"observation {number} cannot be compared with the demonstrations: its distance to them is not finite; "
         "is it in their units, and are bandwidth and regularization not tiny?"
@@ -66,7 +66,7 @@ def unmeasured(number: int) -> DataError:
 
 
 def refuse_infinite(actions: np.ndarray) -> np.ndarray:
-    """Refuses actions (B, ...) in the robot's units that are not finite."""
+    """Refuses actions (B, ...) in robot units that are not finite."""
     if not all_finite(actions):
         number = int(np.argwhere(~np.isfinite(actions))[0, 0])
         raise DataError(f"the plan for observation {number} is not finite in the robot's units: is it too far away?")
@@ -74,7 +74,7 @@ def refuse_infinite(actions: np.ndarray) -> np.ndarray:
 
 
 def refuse_unsound(made: Generated) -> Generated:
-    """Refuses observations whose distances cannot be told, and chunks outside of the range of what they are made of."""
+    """Refuses observations at non-finite distances, and chunks outside the range of the demonstrated ones."""
     if not all_finite(made.distances):
         raise unmeasured(int(np.flatnonzero(~np.isfinite(made.distances))[0]))
     if not made.mixed.all():

@@ -1,4 +1,4 @@
-"""LoopMemory: demonstrations recede once they were used, so that an agent does not repeat itself."""
+"""LoopMemory: recently used demonstrations count as farther away, so that an agent does not loop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
 _HALF_LIFE = 20  # plans after which half of what is remembered has faded
-_FORGOTTEN = 1e-6  # what is left of it after 400 plans
+_FORGOTTEN = 1e-6  # what remains of it after 400 plans
 
 
 class LoopMemory:
-    """How much each demonstrated window was used lately.
+    """How much each demonstrated window was used recently.
 
     In sparse regions the same demonstration is nearest again and again and the policy loops (the paper's "Failure
     Modes"). Here every plan leaves its weights behind: window i was used
@@ -50,14 +50,14 @@ class LoopMemory:
         self._rows, self._used = np.empty(0, np.int64), np.empty(0)
 
     def penalty(self, store: Store) -> Penalty:
-        """What to add to the squared distances of the store's rows."""
+        """The penalty on the squared distances of the store's rows."""
         if self._store is None:
             return Penalty.none()
         self._follow(store)
         return Penalty(self._rows, self._squared * self._used)
 
     def remember(self, rows: np.ndarray, weights: np.ndarray, store: Store) -> None:
-        """Takes note of the rows (m,) that a plan was made of, and of their weights (m,)."""
+        """Records the rows (m,) behind a plan, and their weights (m,)."""
         if not self._squared:
             return
         self._follow(store)
@@ -76,7 +76,7 @@ class LoopMemory:
         self._rows, self._used = self._rows[kept], self._used[kept]
 
     def _follow(self, store: Store) -> None:
-        """Finds what is remembered again in a store with other episodes."""
+        """Maps the remembered windows to a store with other episodes."""
         old, self._store = self._store, store
         if store is old or old is None:
             return

@@ -1,4 +1,4 @@
-"""What parameters ask of a model, given demonstrations."""
+"""The specification of a model, from a policy's parameters and the demonstrations."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def model_spec(
         config: the parameters.
         observation_layout, action_layout: those of the demonstrations.
         feature_map: a function instead of the parameter `features`.
-        terms: what else makes demonstrations count less.
-        targets: what displacements command, if it is to be planned.
+        terms: additional distance terms.
+        targets: the targets that displacements command, if they are to be planned.
     """
     for term in terms:
         if not isinstance(term, Term):
@@ -74,13 +74,13 @@ def model_spec(
 
 
 def find_targets(demos: Demos, config: PolicyConfig) -> Targets | None:
-    """What displacements of demonstrations command, if it is to be planned."""
+    """The targets that demonstrated displacements command, if they are to be planned."""
     if config.targets == "off" or not Targets.candidates(demos.observation_layout, demos.action_layout):
         return None
     windows = WindowSpec(
         demos.observation_layout, demos.action_layout, config.n_obs_steps, config.n_action_steps, config.padding
     )
     n_windows = int(windows.n_windows(np.array([len(episode) for episode in demos])).sum())
-    if stays_recorded(config.index, n_windows):  # what a mapped file holds is planned as it is
+    if stays_recorded(config.index, n_windows):  # recorded steps are planned as they are
         return None
     return Targets.find(demos)

@@ -1,4 +1,4 @@
-"""Policies without diffusion, to compare with: the nearest demonstration, and an average of near ones."""
+"""Baseline policies without diffusion: the nearest demonstration, and a weighted average of neighbors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from closedform.retrieval.penalty import Penalty
 
 
 class _WeightedAverage(DemonstrationPolicy[ConfigT]):
-    """A chunk that is the average of the neighbors' chunks, with weights that depend on their distances alone."""
+    """Plans the average of the neighbors' chunks, with weights that depend on their distances alone."""
 
-    _width: ClassVar[float | None] = None  # what squared distances are divided by, instead of 2 h^2
+    _width: ClassVar[float | None] = None  # divides squared distances instead of 2 h^2
 
     def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
         raise NotImplementedError
@@ -81,8 +81,8 @@ class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
 class KernelRegressionPolicy(_WeightedAverage[KernelConfig]):
     """Averages the neighbors' chunks with the observation kernel's weights (Nadaraya and Watson).
 
-    This is the locally weighted regression of VINN (Pari et al., 2021) with the paper's metric: what is left of the
-    closed-form policy without diffusion, so that it averages over modes where the other one chooses.
+    This is the locally weighted regression of VINN (Pari et al., 2021) with the paper's metric: the closed-form policy
+    without diffusion, which averages over modes instead of choosing one.
     """
 
     config_class: ClassVar[type[PolicyConfig]] = KernelConfig

@@ -25,7 +25,7 @@ class Plan:
         neural_share: the weight of a network in the chunk.
         held: the grasped object that was transferred instead of the hand, or `""`; with two hands, as in
             `"nothing / hammer"`.
-        shrinkage: how far the metric's covariance was drawn toward a sphere; None if no metric was used.
+        shrinkage: how far the metric's covariance was shrunk toward a sphere; None if no metric was used.
         choice: (hands, 2), the frame and the grasped body of each hand, as numbered by the store.
         n_steps: diffusion steps taken; 0 for policies without diffusion.
         complete: whether all diffusion steps were taken before the deadline.

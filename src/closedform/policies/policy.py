@@ -1,4 +1,4 @@
-"""Policy: what acts, however it was made."""
+"""Policy: the base class of everything that plans actions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Policy(ABC, Generic[ConfigT]):
 
     @abstractmethod
     def warm_up(self) -> None:
-        """Plans once and throws the plan away, so that the next one is as fast as any."""
+        """Plans once and discards the plan, so that the next one is as fast as any."""
 
     @abstractmethod
     def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
@@ -84,37 +84,37 @@ class Policy(ABC, Generic[ConfigT]):
             seed: an integer or a generator; the same seed gives the same chunks.
 
         Returns:
-            (B, n_samples, N_a, D_a), in the robot's units.
+            (B, n_samples, N_a, D_a), in robot units.
         """
 
     @property
     def n_weights(self) -> int:
-        """How many numbers were trained; none, unless it is a network."""
+        """The number of trained weights; 0 unless it is a network."""
         return 0
 
     def to(self, device: str) -> Self:
-        """The same policy on a device: `cpu`, `cuda`, `cuda:NUMBER` or `auto`; only networks care."""
+        """The same policy on a device: `cpu`, `cuda`, `cuda:NUMBER` or `auto`; it matters only to networks."""
         check_device(device)
         return self
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
-        """What tells the data or weights behind it from others, besides its parameters."""
+        """Identifies the data or weights behind it, besides its parameters."""
 
     @abstractmethod
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder; see `load`."""
 
     def start_memory(self) -> Any:
-        """What an agent remembers from plan to plan in an episode that begins; None if nothing."""
+        """The memory of a new agent, kept from plan to plan during an episode; None if there is none."""
         return None
 
     def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: Any) -> Plan:
-        """Plans for an agent, which has checked the window (N_o, D_o), and whose memory is changed."""
+        """Plans for an agent, which has checked the window (N_o, D_o); updates its memory."""
         return self.plan(window, seed=rng)
 
     def acted(self, action: np.ndarray, memory: Any) -> None:
-        """Is told of every action (D_a,) that an agent executes, and may change its memory."""
+        """Called after every action (D_a,) that an agent executes; may update its memory."""
         return
 
     @property
@@ -134,7 +134,7 @@ class Policy(ABC, Generic[ConfigT]):
         return Agent(self, seed)
 
     def check_observations(self, observations: np.ndarray) -> np.ndarray:
-        """Returns observations (..., D_o) if they have the right width and are finite, else says what is wrong."""
+        """Returns observations (..., D_o); an error if they are not finite or have the wrong width."""
         layout = self.observation_layout
         if observations.shape[-1] != layout.width:
             raise DataError(f"expected observations of {layout.width} numbers, found {observations.shape[-1]}")
@@ -161,7 +161,7 @@ class Policy(ABC, Generic[ConfigT]):
 
     @classmethod
     def load(cls, folder: Any, *, feature_map: Callable[[Any], Any] | None = None) -> Self:
-        """Reads a policy of this class that `save` wrote; a custom feature map has to be given again."""
+        """Loads a policy of this class written by `save`; a custom feature map has to be passed again."""
         policy = load_policy(folder, feature_map=feature_map)
         if not isinstance(policy, cls):
             raise ConfigError(f"{folder}: expected a {cls.__name__}, found a {type(policy).__name__}")

@@ -12,7 +12,7 @@ Seed = int | np.random.Generator | None
 
 
 def generator(seed: Seed) -> np.random.Generator:
-    """A generator of random numbers, from a seed or as it is."""
+    """A random generator from a seed; a generator is returned unchanged."""
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
@@ -35,5 +35,5 @@ class Streams:
         return np.stack([each.standard_normal(size[1:]) for each in self.generators])
 
     def spawn(self) -> Streams:
-        """Streams of their own, one for each episode; those it draws from itself do not change."""
+        """New streams, one for each episode; the current ones do not change."""
         return Streams([each.spawn(1)[0] for each in self.generators])

@@ -1,4 +1,4 @@
-"""Saving and loading policies: a folder with config.json and policy.safetensors, from which no code can run."""
+"""Saving and loading policies: a folder with config.json and policy.safetensors, which cannot execute code."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ ReaderT = TypeVar("ReaderT", bound="Callable[[Snapshot, dict[str, Any]], Policy[
 
 
 def register_policy(policy_class: PolicyT) -> PolicyT:
-    """Has policies of a class loaded as such; they are saved under its name."""
+    """Registers a class of policies for loading, under its name."""
     POLICIES[policy_class.__name__] = policy_class
     return policy_class
 
 
 def register_reader(name: str) -> Callable[[ReaderT], ReaderT]:
-    """Has folders of a format read by a function of the opened folder and what its config.json says."""
+    """Registers a function that reads a format, given the opened folder and the content of its config.json."""
 
     def register(reader: ReaderT) -> ReaderT:
         READERS[name] = reader
@@ -113,7 +113,7 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     index = model.storage.write(model, folder, content["crc32"])
     if index is not None:
         content["index"] = index
-    elif len(store) > EXACT_UP_TO:  # it goes on as it is, and plans the same bits
+    elif len(store) > EXACT_UP_TO:  # it stays exact, and plans the same bits
         content["parameters"]["index"] = "exact"
     write_content(folder, content)
 
@@ -121,13 +121,13 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
 def load_policy(
     folder: str | Path, *, feature_map: Callable[[Any], Any] | None = None, terms: Sequence[Term] = ()
 ) -> Policy[Any]:
-    """Reads a policy of any class that `save` wrote; docs/saved_policies.md says which damage is found when.
+    """Loads a policy of any class written by `save`; docs/saved_policies.md says which damage is detected when.
 
     Args:
-        folder: the folder it was saved to, the name of a policy inside the package, or the folder of a checkpoint of
-            LeRobot's DiffusionPolicy on state observations.
-        feature_map: the custom feature map, where it had one; functions are not saved.
-        terms: its terms, where it had some; these are not saved either.
+        folder: the folder it was saved to, the name of a policy that comes with the package, or the folder of a
+            checkpoint of LeRobot's DiffusionPolicy on state observations.
+        feature_map: the custom feature map, if it had one; functions are not saved.
+        terms: its terms, if it had some; these are not saved either.
     """
 
     def read(snapshot: Snapshot) -> Policy[Any]:
@@ -145,7 +145,7 @@ def read_policy(
     feature_map: Callable[[Any], Any] | None = None,
     terms: Sequence[Term] = (),
 ) -> DemonstrationPolicy[Any]:
-    """Reads a policy that `save_policy` wrote, given what its config.json says."""
+    """Reads a policy written by `save_policy`, given the content of its config.json."""
     folder, arrays = snapshot.folder, _read_arrays(snapshot)
     large = isinstance(content.get("index"), dict)
     try:
@@ -213,7 +213,7 @@ def read_policy(
 
 
 def _check_terms(saved: Any, given: Sequence[Term]) -> None:
-    """Refuses other terms than those that a policy was saved with, by the names of their classes."""
+    """Refuses terms whose class names differ from those that a policy was saved with."""
     names = [type(term).__name__ for term in given]
     if saved != names:
         raise ConfigError(
@@ -226,7 +226,7 @@ def _list(names: Any) -> str:
 
 
 def read_layout(entries: Any) -> Layout:
-    """The layout that config.json has; anything else raises `ConfigError`, `TypeError` or `ValueError`."""
+    """The layout in config.json; raises `ConfigError`, `TypeError` or `ValueError` if it is invalid."""
     if not isinstance(entries, list) or len(entries) > _MAX_ENTRIES:
         raise TypeError(f"a layout that is not a list of at most {_MAX_ENTRIES} entries")
     layout = Layout.from_json(entries)
@@ -236,10 +236,10 @@ def read_layout(entries: Any) -> Layout:
 
 
 def verify(folder: str | Path) -> str:
-    """Compares every byte of a saved policy with the checksums it was saved with, and says what that promises.
+    """Verifies the checksums of a saved policy, reading every byte, and says what they cover.
 
     `load_policy` does so itself, unless the policy is indexed and its files are larger than
-    `SavedIndex.WHOLE_UP_TO`: then it compares all that is small, and reads the rest when plans ask for it.
+    `SavedIndex.WHOLE_UP_TO`: then it verifies only small parts, and memory-maps the rest.
     """
     return read_folder(folder, _verify)
 
@@ -248,7 +248,7 @@ def _verify(snapshot: Snapshot) -> str:
     content = read_content(snapshot)
     if content["format"] == LEROBOT:
         return "LeRobot checkpoints have no checksums: a changed number goes unnoticed"
-    if content["format"] in (NEURAL, EDITED):  # whatever loads was compared
+    if content["format"] in (NEURAL, EDITED):  # loading verifies them
         said = {name: _verify(part) for name, part in snapshot.parts.items()}
         sealed = SEAL in content and all(text == CHECKED for text in said.values())
         return CHECKED if sealed else _CHECKED_NUMBERS

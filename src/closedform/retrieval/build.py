@@ -19,7 +19,7 @@ EXACT_UP_TO = 120_000  # windows that are searched exactly by default: the cross
 
 
 def stays_recorded(index: str, n_windows: int) -> bool:
-    """Whether rows are computed from recorded steps when they are asked for, rather than kept as arrays."""
+    """Whether rows are computed on demand from recorded steps, rather than kept as arrays."""
     if index == "auto" and n_windows > EXACT_UP_TO:
         return importlib.util.find_spec("faiss") is not None
     return index == "faiss"
@@ -28,7 +28,7 @@ def stays_recorded(index: str, n_windows: int) -> bool:
 def build_model(
     spec: ModelSpec, episodes: Sequence[Episode], episode_ids: np.ndarray, progress: Progress | None = None
 ) -> Model:
-    """The model of some episodes, with the storage that the index asked for calls for."""
+    """The model of some episodes, with the storage that the requested index needs."""
     n_windows = int(spec.windows.n_windows(np.array([len(episode) for episode in episodes])).sum())
     large = stays_recorded(spec.search.index, n_windows)
     if spec.search.index == "auto" and n_windows > EXACT_UP_TO and not large:

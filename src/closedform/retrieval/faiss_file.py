@@ -1,7 +1,7 @@
 """The file of a faiss index: its layout, which is checked before faiss reads it, and its checksums.
 
-faiss believes what an index file says about sizes and places. Only one kind of index is ever saved here, so that all of
-its head (everything before the lists: header, centers, quantizer, lengths of lists) can be checked in little time.
+faiss trusts the sizes and offsets in an index file. Only one kind of index is ever saved here, so that its whole head
+(everything before the lists: header, centers, quantizer, lengths of lists) can be checked quickly.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 
 from closedform.files import crc32_of_bytes
 
-_HEADER = struct.Struct("<4siqqqBi")  # kind, width, rows, two numbers without meaning, trained, metric
+_HEADER = struct.Struct("<4siqqqBi")  # kind, width, rows, two unused numbers, trained, metric
 _L2 = 1
 _EIGHT_BITS = 0  # QT_8bit
 
 
 @dataclass(frozen=True)
 class IndexFile:
-    """What the file of an index says about itself.
+    """What an index file says about itself.
 
     Attributes:
         width: numbers in a row.
@@ -37,10 +37,10 @@ class IndexFile:
 
     @classmethod
     def parse(cls, data: np.ndarray) -> IndexFile:
-        """Reads the head of a file (n,), bytes; anything but an index that `FaissIndex.write` wrote is a ValueError."""
+        """Parses the head of a file (n,), bytes; a ValueError unless `FaissIndex.write` wrote it."""
         file = _Reader(data)
         width, n_rows = file.header(b"IwSq")
-        n_lists, _ = file.numbers("<qq")  # and the number of lists to visit, which is given anew with every query
+        n_lists, _ = file.numbers("<qq")  # and the number of lists to visit, which every query sets
         center_width, n_centers = file.header(b"IxF2")
         if center_width != width or n_centers != n_lists:
             raise ValueError(f"{n_centers} centers of {center_width} numbers for {n_lists} lists of {width}")
@@ -50,7 +50,7 @@ class IndexFile:
         file.floats(2 * width)
         code_size, _ = file.numbers("<qB")
         if (direct, n_direct, kind, quantized, size, code_size) != (0, 0, _EIGHT_BITS, width, width, width):
-            raise ValueError("another kind of quantizer than that of 8 bits")
+            raise ValueError("a quantizer other than the 8-bit one")
         name, lists, size, form = file.numbers("<4sqq4s")
         if (name, lists, size) != (b"ilar", n_lists, width):
             raise ValueError(f"{lists} lists of kind {name!r}")
@@ -63,14 +63,14 @@ class IndexFile:
 
 
 class _Reader:
-    """Takes one thing after the other from the bytes of a file, and never more than there is."""
+    """Reads fields one by one from the bytes of a file, never beyond its end."""
 
     def __init__(self, data: np.ndarray):
         self.data, self.at = data, 0
 
     def take(self, size: int) -> np.ndarray:
         if not 0 <= size <= len(self.data) - self.at:
-            raise ValueError(f"{len(self.data)} bytes, less than its head calls for")
+            raise ValueError(f"{len(self.data)} bytes, fewer than its head requires")
         self.at += size
         return self.data[self.at - size : self.at]
 
@@ -85,7 +85,7 @@ class _Reader:
 
     def floats(self, count: int) -> None:
         if self.numbers("<q")[0] != count or not np.isfinite(np.frombuffer(self.take(4 * count), "<f4")).all():
-            raise ValueError(f"other than {count} finite numbers where they should be")
+            raise ValueError(f"something other than {count} finite numbers")
 
     def lengths(self, n_lists: int, *, sparse: bool) -> list[int]:
         count = self.numbers("<q")[0]
@@ -100,18 +100,18 @@ class _Reader:
             or sorted({*indices}) != indices
             or not 0 <= indices[0] <= indices[-1] < n_lists
         ):
-            raise ValueError("lengths of lists that are not there")
+            raise ValueError("lengths of lists that do not exist")
         return lengths
 
 
 @dataclass(frozen=True)
 class IndexSeal:
-    """Checksums of the file of an index.
+    """Checksums of an index file.
 
     Attributes:
         size: of the file, in bytes.
-        head_crc32: of what comes before the lists, which is small; 8 hexadecimal digits.
-        crc32: of all of it; None where not all of it was read.
+        head_crc32: of what precedes the lists, which is small; 8 hexadecimal digits.
+        crc32: of the whole file; None if not all of it was read.
     """
 
     size: int
@@ -120,11 +120,11 @@ class IndexSeal:
 
     @classmethod
     def of(cls, data: np.ndarray, head: int, *, whole: bool = True) -> IndexSeal:
-        """Of all bytes (n,), whose first are the head, or of the head only."""
+        """The checksums of a file's bytes (n,), the first `head` of which are its head; all of them if `whole`."""
         first = crc32_of_bytes(data[:head])
         return cls(len(data), f"{first:08x}", f"{crc32_of_bytes(data[head:], first):08x}" if whole else None)
 
     def agrees(self, other: IndexSeal) -> bool:
-        """Whether both can be of the same file."""
+        """Whether both can belong to the same file."""
         same = (self.size, self.head_crc32) == (other.size, other.head_crc32)
         return same and (None in (self.crc32, other.crc32) or self.crc32 == other.crc32)

@@ -18,22 +18,22 @@ from closedform.retrieval.index import ExactIndex
 
 BLOCK = 100_000  # rows whose features are computed at once
 _POINTS_PER_LIST, _ITERATIONS = 64, 8  # of the k-means that makes the lists
-N_QUERIES = 200  # windows that recall is measured with
+N_QUERIES = 200  # windows that recall is measured on
 _CARRIES_WEIGHT = 1e-3  # of the largest weight
-_FOR_THE_METRIC = 0.8  # of all neighbors, which the local metric is measured from
+_FOR_THE_METRIC = 0.8  # the required recall of all neighbors, from which the local metric is computed
 
 
 @dataclass(frozen=True)
 class Recall:
-    """How much of what exact search finds an index finds, for windows whose own episode is left out.
+    """The recall of an index relative to exact search, for windows whose own episode is left out.
 
     Attributes:
-        target: the share of neighbors that carry weight that was asked for.
-        weighty: the share that is found.
-        all: the share of all k neighbors that is found, which the metric is measured from.
-        n_queries: windows that were asked for.
-        n_probes, n_lists: lists that a query looks through, and how many there are.
-        seconds: that building took.
+        target: the requested recall of neighbors that carry weight.
+        weighty: the measured recall of neighbors that carry weight.
+        all: the measured recall of all k neighbors, from which the metric is computed.
+        n_queries: windows that it was measured on.
+        n_probes, n_lists: lists that a query visits, and how many there are.
+        seconds: that the build took.
     """
 
     target: float
@@ -46,19 +46,19 @@ class Recall:
 
 
 class FaissIndex:
-    """An inverted file of faiss: rows in lists around the nearest of many centers, of which a query visits a few.
+    """A faiss inverted file: each row is in the list of its nearest center, and a query visits only a few lists.
 
-    Rows are compared in 8 bits a number. With thousands of neighbors to find, hierarchical navigable small worlds
-    (HNSW) are slower to search and to build (`make bench`, "more demonstrations"). The file never changes; rows added
-    later are searched exactly, and so they are found by the next query.
+    Rows are quantized to 8 bits per number. With thousands of neighbors to find, HNSW graphs are slower to search and
+    to build (`make bench`, "more demonstrations"). The file never changes; rows added later are searched exactly, so
+    the next query finds them.
 
     Args:
-        features: (n, D), an array, or one that is computed.
-        faiss_index: of the first rows.
-        recall: what was measured.
-        added: the rows after those.
-        hidden: the first row, and the one after the last, that no query is to find.
-        source: the file that it lies in, if it was not built.
+        features: (n, D), an array or computed on demand.
+        faiss_index: the index of the first rows.
+        recall: its measured recall.
+        added: the features of the remaining rows.
+        hidden: the range (first, end) of rows that no query returns.
+        source: the file that it was read from, if it was not built.
     """
 
     def __init__(
@@ -88,16 +88,16 @@ class FaissIndex:
         longest: int,
         progress: Callable[[str, float], object] = lambda what, share: None,
     ) -> FaissIndex:
-        """Builds the lists, and finds how many of them must be visited for a recall.
+        """Builds the lists, and finds how many of them must be visited to reach a recall.
 
         Args:
             features: (n, D)
-            target: the share to find of the neighbors that carry weight.
-            k: neighbors that are asked for.
-            weigh: of a query's features (D,) and some rows, the weights of these, the largest being 1.
+            target: the required recall of neighbors that carry weight.
+            k: neighbors per query.
+            weigh: returns the weights of some rows for a query's features (D,), the largest being 1.
             episodes: (n,), the episode of each row.
             longest: the number of rows of the longest episode.
-            progress: is told what is being done and which share of it is.
+            progress: called with a description and the fraction done.
         """
         faiss = _import_faiss()
         began = time.perf_counter()
@@ -143,15 +143,15 @@ class FaissIndex:
         *,
         whole: bool,
     ) -> FaissIndex:
-        """Opens an index of `n_indexed` rows that `write` wrote; its lists stay on disk until they are visited.
+        """Opens an index of `n_indexed` rows written by `write`; its lists are memory-mapped.
 
         Args:
-            file, path: the file, open, and where it is.
+            file, path: the open file and its path.
             features: (n, D), of all rows.
-            recall: what was measured.
+            recall: its measured recall.
             n_indexed: how many of the rows are indexed.
-            seal: what `write` returned; None for an index that was saved before there were checksums.
-            whole: whether to compare all of the file with it, and not its head only.
+            seal: what `write` returned; None for an index saved before there were checksums.
+            whole: whether to verify the checksum of the whole file, not only of its head.
         """
         index, source, facts = _open(file, path, seal, whole=whole)
         width = features[:1].shape[1]
@@ -165,12 +165,12 @@ class FaissIndex:
         return cls(features, index, recall, ExactIndex(features[n_indexed:]), source=source)
 
     def write(self, path: Path) -> IndexSeal:
-        """Writes the inverted file; rows added since are found again in the demonstrations."""
+        """Writes the inverted file; rows added since are recovered from the demonstrations."""
         with path.open("wb") as file:
             if self._source is None:
                 faiss = _import_faiss()
                 faiss.write_index(self._faiss, faiss.PyCallbackIOWriter(file.write, BYTES))
-            else:  # of an index that is mapped, faiss itself would only write where its file is
+            else:  # of a memory-mapped index, faiss itself would write only the file's path
                 for start in range(0, len(self._source.data), BYTES):
                     file.write(self._source.data[start : start + BYTES].data)
         data = np.memmap(path, np.uint8, "r")
@@ -209,19 +209,19 @@ class FaissIndex:
         return self._features
 
     def add(self, features: np.ndarray, all_features: Any) -> FaissIndex:
-        """Appends rows, (m, D), after which the features of all rows are the others."""
+        """The index with more rows (m, D); `all_features` are then the features of all rows."""
         return FaissIndex(all_features, self._faiss, self.recall, self._added.add(features), source=self._source)
 
     def hiding(self, first: int, end: int) -> FaissIndex:
-        """The index with rows first, ..., end - 1 hidden."""
+        """The index without rows first, ..., end - 1, which no query returns."""
         return FaissIndex(self._features, self._faiss, self.recall, self._added, (first, end), self._source)
 
     def n_compared(self, k: int) -> int:
-        """With how many rows the planner compares a query for k neighbors: those that were found."""
+        """How many rows the planner compares a query with for k neighbors: only those found."""
         return k
 
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
-        """The rows found near the query, k if there are as many, in ascending order."""
+        """The rows found near the query, ascending: k, or all if there are fewer."""
         n_probes, n_shown = self.recall.n_probes, len(self) - (self._hidden[1] - self._hidden[0])
         rows = self._search(query, k, n_probes)
         while len(rows) < min(k, n_shown) and n_probes < self.recall.n_lists:  # where lists are short or empty
@@ -242,8 +242,8 @@ class FaissIndex:
         distances, rows = distances[0], rows[0]
         if len(rows) and not -1 <= rows.min() <= rows.max() < n:  # -1 is for none
             raise LoadError(
-                f"{self._source.path if self._source else 'the index'}: expected {n} rows, found one of number "
-                f"{rows.max() if rows.max() >= n else rows.min()}: it was damaged; build it again"
+                f"{self._source.path if self._source else 'the index'}: expected {n} rows, found row "
+                f"{rows.max() if rows.max() >= n else rows.min()}: the index is damaged; rebuild it"
             )
         if len(self._added):
             late = self._added.query(query, min(k + end - first, len(self._added)))
@@ -259,15 +259,15 @@ class FaissIndex:
 
 @dataclass(frozen=True)
 class _Judged:
-    """Windows with the neighbors that exact search finds for them in other episodes.
+    """Queries with the neighbors that exact search finds for them in other episodes: the ground truth for recall.
 
     Attributes:
         queries: (q, D), float32.
         own: (q,), the episode of each.
         near: q arrays of the k nearest rows, ascending.
-        weighty: the same, of those of them that carry weight.
+        weighty: the same, only those that carry weight.
         episodes: (n,), the episode of each row.
-        asked: how many neighbors to ask for, so that k are left when those of the own episode are dropped.
+        asked: how many neighbors to ask for, so that k remain when those of the query's own episode are dropped.
     """
 
     queries: np.ndarray
@@ -287,7 +287,7 @@ class _Judged:
         longest: int,
         progress: Callable[[str, float], object],
     ) -> _Judged:
-        """Searches among all rows, as `FaissIndex.build` was asked to."""
+        """Searches all rows, with the arguments of `FaissIndex.build`."""
         faiss, n = _import_faiss(), len(features)
         asked = min(n, k + longest)
         chosen = np.unique(np.linspace(0, n - 1, min(N_QUERIES, n)).astype(np.int64))
@@ -311,12 +311,12 @@ class _Judged:
         return cls(single, own, near, weighty, episodes, asked)
 
     def suffices(self, index: Any, n_probes: int, target: float) -> bool:
-        """Whether so many lists are enough: for the target, and for a metric that is about the exact one."""
+        """Whether visiting `n_probes` lists reaches the target, and gives about the same metric as exact search."""
         weighty, found = self.recall_of(index, n_probes)
         return weighty >= target and found >= _FOR_THE_METRIC
 
     def recall_of(self, index: Any, n_probes: int) -> tuple[float, float]:
-        """The share found of the neighbors that carry weight and of all, averaged over queries."""
+        """The recall of the neighbors that carry weight and of all neighbors, averaged over queries."""
         parameters = _import_faiss().SearchParametersIVF(nprobe=n_probes)
         _, rows = index.search(self.queries, self.asked, params=parameters)
         shares = []
@@ -330,7 +330,7 @@ class _Judged:
 
 
 def _import_faiss() -> Any:
-    """The package faiss, or says what is missing."""
+    """The package faiss; a clear error if it is not installed."""
     try:
         import faiss
     except ImportError as error:
@@ -340,11 +340,11 @@ def _import_faiss() -> Any:
 
 @dataclass(frozen=True)
 class Source:
-    """The file of an index that was opened.
+    """An open index file.
 
     Attributes:
-        path: where it was.
-        data: (n,), its bytes, mapped; they stay when it is replaced.
+        path: its path.
+        data: (n,), its bytes, memory-mapped; they remain valid when the file is replaced.
         seal: its checksums.
     """
 
@@ -354,7 +354,7 @@ class Source:
 
 
 def _open(file: BinaryIO, path: Path, seal: IndexSeal | None, *, whole: bool) -> tuple[Any, Source, IndexFile]:
-    """An index in a file, whose lists stay there until they are visited."""
+    """Opens an index file, whose lists are memory-mapped."""
     faiss = _import_faiss()
     try:
         data = np.memmap(file, np.uint8, "r")

@@ -51,7 +51,7 @@ class IdentityFeatures(FeatureMap):
 
 
 class ScaledFeatures(IdentityFeatures):
-    """The observations with each entry brought to [-1, 1]: the paper's choice, with the scaling it leaves unsaid."""
+    """The observations with each entry scaled to [-1, 1]: the paper's choice, with the scaling it leaves open."""
 
     name = "scaled"
 
@@ -62,11 +62,11 @@ class ScaledFeatures(IdentityFeatures):
 
 
 class GeometricFeatures(FeatureMap):
-    """Positions in one common unit, angles and rotations as unit vectors, everything else brought to [-1, 1].
+    """Positions in one common unit, angles and rotations as unit vectors, everything else scaled to [-1, 1].
 
-    Turning or moving a whole scene leaves the distances between its features as they are: all positions share one
-    scale, and a rotation enters as the columns of its matrix. Scales are powers of 2^(1/4), so that adding an
-    episode seldom changes them.
+    Distances between features do not change when a whole scene is moved or rotated: all positions share one scale, and
+    a rotation enters as the columns of its matrix. Scales are powers of 2^(1/4), so that adding an episode seldom
+    changes them.
 
     Args:
         layout: the layout of one observation.
@@ -115,8 +115,8 @@ class CustomFeatures(FeatureMap):
     """A user's function or torch module.
 
     Args:
-        function: takes the windows, flattened to (n, N_o * D_o), and returns (n, D_z). It sees all numbers, also
-            those of ignored entries. A torch module gets a float32 tensor on the device of its parameters, runs without
+        function: takes the windows, flattened to (n, N_o * D_o), and returns (n, D_z). It sees all numbers, including
+            ignored entries. A torch module gets a float32 tensor on the device of its parameters, runs without
             gradients, and is put into evaluation mode.
     """
 
@@ -130,7 +130,7 @@ class CustomFeatures(FeatureMap):
             function.eval()  # pyright: ignore[reportFunctionMemberAccess]
 
     def lift(self, windows: np.ndarray) -> np.ndarray:
-        """Calls the function and checks what it returned."""
+        """Calls the function and checks the result."""
         flat = np.asarray(windows, np.float64).reshape(len(windows), -1)
         if self.torch is None:
             features = np.asarray(self.function(flat), np.float64)
@@ -150,25 +150,25 @@ class CustomFeatures(FeatureMap):
 
 
 def scaled(lifted: np.ndarray, offset: np.ndarray, scale: np.ndarray, what: str) -> np.ndarray:
-    """z = (lifted - offset) * scale, refused if it is not finite. (n, D_z) -> (n, D_z).
+    """z = (lifted - offset) * scale, with an error if it is not finite. (n, D_z) -> (n, D_z).
 
     Args:
         lifted: what a feature map returned.
         offset, scale: (D_z,)
-        what: the rows are, for the message.
+        what: what the rows are, for the error message.
     """
     features = (lifted - offset) * scale
     if not all_finite(features):
         row, column = np.argwhere(~np.isfinite(features))[0]
         raise DataError(
-            f"{what} {row}: expected features that are finite, found {features[row, column]} at feature {column}: "
+            f"{what} {row}: expected finite features, found {features[row, column]} at feature {column}: "
             "are its numbers too large to be squared?"
         )
     return features
 
 
 def make_feature_map(choice: str | Callable[[Any], Any], layout: Layout, rotation_weight: float) -> FeatureMap:
-    """Builds the feature map that a policy was asked for, by name or as a function."""
+    """Builds a feature map from its name or a function."""
     if callable(choice):
         return CustomFeatures(choice)
     match choice:

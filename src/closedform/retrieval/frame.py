@@ -1,4 +1,4 @@
-"""Frames: the pose of a body, in which a demonstrated chunk can be transferred to the present."""
+"""Frames: the pose of a body, in which a demonstrated chunk can be transferred to the current scene."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from closedform.demos.layout import ROTATIONS, Layout
 from closedform.demos.rigid import pose_axes
 from closedform.errors import ConfigError
 
-PREFERENCE = 2.0  # times less variance makes a frame better than a body's whole pose
-N_VOTERS = 10  # neighbors, each of another episode where there are enough, that vote on the frame
+PREFERENCE = 2.0  # how many times less variance makes another frame better than a body's whole pose
+N_VOTERS = 10  # neighbors that vote on the frame, each from a different episode if there are enough
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ class BodyPoses:
         return tuple(frames)
 
     def select(self, choice: str) -> tuple[Frame, ...]:
-        """The frames that a policy was asked for: `"auto"` or names with commas between them.
+        """The frames that a policy may use: `"auto"`, or names separated by commas.
 
-        `auto` leaves out the frames of bodies that the action itself commands. In a hand's own frame the hand's actions
-        always agree well, since each begins where the hand is; but a plan that only says where to go from here never
-        corrects where here is, and drifts.
+        `auto` omits the frames of bodies that the action itself commands. In a hand's own frame the hand's actions
+        always agree well, since each begins where the hand is; but a plan that is only relative to the hand never
+        corrects the hand's position, and drifts.
         """
         frames = self.frames()
         if choice == "auto":
@@ -128,9 +128,9 @@ def frame_axes(frame: Frame, poses: np.ndarray, dimension: int) -> tuple[np.ndar
 
 
 def voters(squared_distances: np.ndarray, episodes: np.ndarray) -> np.ndarray:
-    """The nearest neighbors, one of each episode, that vote on the frame; all are of one episode if there is but one.
+    """The nearest neighbors, one per episode, that vote on the frame; if there is only one episode, all from it.
 
-    Neighbors in time agree in every frame because nothing moved between them; other episodes tell frames apart.
+    Consecutive steps agree in every frame because nothing moved between them; only other episodes tell frames apart.
 
     Args:
         squared_distances: (k,)
@@ -149,8 +149,8 @@ def voters(squared_distances: np.ndarray, episodes: np.ndarray) -> np.ndarray:
 def disagreement(chunks: np.ndarray, squared_distances: np.ndarray, frame: Frame) -> float:
     """The weighted variance of chunks (n, T * D) around their mean; near neighbors count more.
 
-    Where frames are about as good, the whole pose of a body is preferred: it keeps a chunk where it touches the body,
-    also far from all demonstrations. So the variance in any other frame counts twice.
+    Among frames that are about as good, the whole pose of a body is preferred: even far from all demonstrations, it
+    preserves where a chunk touches the body. So the variance in any other frame counts twice.
     """
     weights = np.exp(-0.5 * squared_distances / max(float(squared_distances.mean()), 1e-300))
     weights /= weights.sum()

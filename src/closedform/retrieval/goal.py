@@ -1,4 +1,4 @@
-"""Goal: where demonstrations end, and which of them still make the motion that is needed to get there."""
+"""Goal: where demonstrations end, and which windows make the motion that is still needed to get there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from closedform.retrieval.observation_kernel import ObservationKernel
     from closedform.retrieval.store import Store
 
-_LEAST_SPREAD = 1e-3  # of ends, in features: what the same end every time is taken for
+_LEAST_SPREAD = 1e-3  # of ends, in features: assumed where all ends are the same
 _CONSISTENT = 1.4826  # times the median absolute deviation is a normal distribution's standard deviation
 
 
@@ -26,9 +26,9 @@ _CONSISTENT = 1.4826  # times the median absolute deviation is a normal distribu
 class Goal(Term):
     """Where the objects are when demonstrations end: the poses of the bodies that actions do not command.
 
-    People seldom end twice at quite the same place, but the middle of where they end is known well. Window i of an
-    episode still moves the objects by r_i, from where they are then to where they are in the end. What is needed now
-    is r, from where they are now to the middle of all ends. Windows count as further away the less these two agree,
+    No two demonstrations end at quite the same place, but the median of their ends is known well. From window i to the
+    end of its episode, the objects move by r_i. The motion still needed is r, from where they are now to the median of
+    all ends. The less the two agree, the farther away a window counts,
 
         d_i^2 + g log(t + |r_i - r|^2),
 
@@ -37,11 +37,11 @@ class Goal(Term):
 
     Attributes:
         weight: g.
-        columns: (G,), which features are these poses, in the newest observation; none where there are no such bodies.
+        columns: (G,), the features of these poses in the newest observation; empty if there are no such bodies.
         ends: (E, G), of each episode.
         middle: (G,), the median of the ends.
         scale: (G,), one over their spread.
-        tolerance: t, the squared error of the middle itself.
+        tolerance: t, the squared error of the median itself.
     """
 
     hook: ClassVar[str | None] = "goal"
@@ -54,7 +54,7 @@ class Goal(Term):
     tolerance: float = 1.0
 
     def fit(self, store: Store, kernel: ObservationKernel) -> Goal:
-        """The goal of some demonstrations; it needs geometric features, in which motions can be added."""
+        """Fits the goal to demonstrations; it needs geometric features, in which motions can be added."""
         feature_map, commanded = kernel.spec.feature_map, store.spec.action_layout.bodies
         blocks = _pose_columns(feature_map.encoding, commanded) if isinstance(feature_map, GeometricFeatures) else []
         last_observations, n_obs_steps = store.last_observations, store.spec.n_obs_steps
@@ -91,12 +91,12 @@ class Goal(Term):
         return self.weight * (difference - xp.min(difference, axis=-1, keepdims=True))
 
     def record(self) -> GoalTerm:
-        """All of it."""
+        """The fields that the compiled planners read."""
         return GoalTerm(self.weight, self.columns, self.ends, self.middle, self.scale, self.tolerance)
 
 
 def _pose_columns(encoding: Encoding, commanded: tuple[str, ...]) -> list[np.ndarray]:
-    """The encoded numbers of each position and rotation of a body that is not commanded."""
+    """The encoded columns of each position and rotation of a body that is not commanded."""
     return [
         np.arange(columns.start, columns.stop)
         for entry, columns in encoding.slices()

@@ -1,4 +1,4 @@
-"""Hands: the parts of an action that are transferred together, and what each of them holds."""
+"""Hands: the parts of an action that are transferred together, and the object that each of them grasps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from closedform.demos.encoding import Encoding, rotation_matrix
 from closedform.demos.layout import ROTATIONS, SPATIAL_ROTATIONS
 from closedform.retrieval.frame import BodyPoses
 
-_CARRIED = 0.1  # of the spread of a hand's path, by which a body must have moved to be called held
-_TOGETHER = 0.15  # of that motion, by which it may have moved as the hand sees it
-APART = 0.02  # of the spread, by which it moves in a step as the hand sees it when it is let go
+_CARRIED = 0.1  # of the spread of a hand's path: how far a body must have moved to count as grasped
+_TOGETHER = 0.15  # of that motion: how far it may have moved relative to the hand
+APART = 0.02  # of the spread: how far it moves relative to the hand in the step in which it is released
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Hand:
 
     @property
     def holds(self) -> bool:
-        """Whether it can be told what it grasps: its pose is observed, and commanded."""
+        """Whether its grasps can be detected: its pose is observed and commanded."""
         return self.body >= 0 and self.position >= 0
 
 
@@ -47,7 +47,7 @@ def hands_of(encoding: Encoding, poses: BodyPoses, *, holding: bool) -> tuple[Ha
     Args:
         encoding: of actions.
         poses: of the bodies observed.
-        holding: whether it matters what they grasp.
+        holding: whether to detect what they grasp.
     """
     entries = encoding.slices()
     turning = ("position", "vector", *ROTATIONS)
@@ -75,10 +75,10 @@ def hands_of(encoding: Encoding, poses: BodyPoses, *, holding: bool) -> tuple[Ha
 
 
 def turn_sum(hand: Hand, encoded: np.ndarray, poses: np.ndarray) -> np.ndarray:
-    """The sum (3, 3) over steps of a hand's commanded axes as its observed axes see them.
+    """The sum (3, 3) over steps of a hand's commanded axes relative to its observed axes.
 
-    Commanded and observed rotations need not be of one convention: robosuite's differ by a quarter turn. The hand
-    follows its commands, so that the rotation nearest to this sum is that difference.
+    Commanded and observed rotations may follow different conventions: robosuite's differ by a quarter turn. The hand
+    follows its commands, so the rotation nearest to this sum is that difference.
     """
     if not hand.holds or hand.rotation < 0 or not len(encoded):
         return np.zeros((3, 3))
@@ -87,7 +87,7 @@ def turn_sum(hand: Hand, encoded: np.ndarray, poses: np.ndarray) -> np.ndarray:
 
 
 def rotation_near(matrix: np.ndarray) -> np.ndarray:
-    """The rotation nearest to a matrix (3, 3); none at all where there is nothing to go by."""
+    """The rotation nearest to a matrix (3, 3); the identity if the matrix does not determine one."""
     left, size, right = np.linalg.svd(matrix)
     if size[1] <= 1e-9:
         return np.eye(3)
@@ -95,14 +95,14 @@ def rotation_near(matrix: np.ndarray) -> np.ndarray:
 
 
 def held_bodies(hand: Hand, poses: np.ndarray, others: list[int], n_back: int) -> np.ndarray:
-    """Which body a hand holds at each step of an episode. (T, bodies, 9) -> (T,), -1 for none.
+    """The body that a hand has grasped at each step of an episode. (T, bodies, 9) -> (T,), -1 for none.
 
-    A body is held once it has moved along with the hand, and until it moves as the hand sees it.
+    A body counts as grasped once it has moved along with the hand, until it moves relative to the hand.
 
     Args:
         hand: the hand.
         poses: of all bodies.
-        others: bodies that are no hands.
+        others: bodies that are not hands.
         n_back: steps over which a motion is judged.
     """
     held = np.full(len(poses), -1)
@@ -114,7 +114,7 @@ def held_bodies(hand: Hand, poses: np.ndarray, others: list[int], n_back: int) -
     spread = np.sqrt(path.var(0).sum())
     for body in others:
         place, axes = poses[:, body, :3], rotation_matrix(poses[:, body, 3:])
-        seen = np.einsum("tji,tj->ti", axes, path - place)  # the hand as the body sees it
+        seen = np.einsum("tji,tj->ti", axes, path - place)  # the hand in the body's frame
         moved = np.linalg.norm(place - place[before], axis=1)
         together = (moved > _CARRIED * spread) & (np.linalg.norm(seen - seen[before], axis=1) < _TOGETHER * moved)
         apart = np.linalg.norm(np.diff(seen, axis=0, prepend=seen[:1]), axis=1) > APART * spread

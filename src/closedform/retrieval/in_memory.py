@@ -71,7 +71,7 @@ class InMemory:
         return self._kept(model, keep, weigh=not same)
 
     def leave_out(self, model: Model, index: int) -> Model:
-        """What predicts an episode, by its place in the store, from the others; relevance is that of all."""
+        """The model without an episode, given by its index in the store; relevance stays that of all episodes."""
         return self._kept(model, model.store.kept_without(int(model.store.episode_ids[index])), weigh=False)
 
     def _kept(self, model: Model, keep: np.ndarray, *, weigh: bool) -> Model:
@@ -87,7 +87,7 @@ class InMemory:
 
     @classmethod
     def _weighed(cls, spec: ModelSpec, store: Store, index: ExactIndex, kernel: ObservationKernel) -> Model:
-        """With the relevances and the shrinkage that the episodes call for."""
+        """The model with the relevance and shrinkage chosen from the episodes."""
         if not (spec.kernel.relevance or spec.kernel.chooses):
             return cls._fitted(spec, store, index, kernel)
         judges = store.first(n_judging(len(store.episodes)))
@@ -96,7 +96,7 @@ class InMemory:
             relevance = entry_weights(spec, judges, index.rows()[: len(judges)] / kernel.relevance)
             if not np.array_equal(relevance, kernel.relevance):
                 breathe()
-                index = ExactIndex(index.rows() * (relevance / kernel.relevance))  # powers of two, which lose nothing
+                index = ExactIndex(index.rows() * (relevance / kernel.relevance))  # powers of two, so this is exact
                 kernel = kernel.weighed(relevance)
         if spec.kernel.chooses:
             breathe()
@@ -112,13 +112,13 @@ class InMemory:
         return Model(spec, store, kernel.fitted(store, index.rows), transfer, cls(index))
 
     def rows_record(self, model: Model) -> RowsRecord:
-        """What the compiled planner reads, of all rows."""
+        """What the compiled planner reads of all rows."""
         store = model.store
         arrays = store.actions, store.starts, store.row_episodes, store.poses, store.held
         return RowsRecord(self.index.columns, len(store), *arrays)
 
     def some_rows(self, model: Model, rows: np.ndarray) -> RowsRecord:
-        """What the compiled planner reads, of some rows."""
+        """What the compiled planner reads of some rows."""
         everything = self.rows_record(model)
         return everything._replace(
             columns=np.ascontiguousarray(everything.columns[:, rows]),
@@ -127,9 +127,9 @@ class InMemory:
         )
 
     def write(self, model: Model, folder: Path, identity: str) -> dict[str, Any] | None:
-        """Nothing: it is built of its demonstrations again."""
+        """Writes nothing: the model is rebuilt from its demonstrations."""
         return None
 
     def reopening(self, model: Model) -> tuple[Any, ...] | None:
-        """It is copied."""
+        """None: another process gets a copy."""
         return None

@@ -1,4 +1,4 @@
-"""ExactIndex: which demonstrations are nearest to a query, found by comparing with each."""
+"""ExactIndex: exact nearest-neighbor search by comparing a query with every row."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from closedform.retrieval.pace import gathered, paced
 
 
 class ExactIndex:
-    """Exact search by comparing with every row; of rows at the same distance the earlier ones win.
+    """Exact search by comparing with every row; among rows at the same distance the earlier ones win.
 
-    An index is a value: `add` and `remove` return the index to use from then on, and a thread that is planning goes on
-    reading the one it has.
+    An index is immutable: `add` and `remove` return a new one, and a thread that is planning keeps reading the old one.
 
     Each coordinate is stored contiguously, so that the search streams through memory, with room to grow, so that adding
     an episode copies only the episode.
@@ -26,7 +25,7 @@ class ExactIndex:
         width = features.shape[1]
         self._buffer = np.empty((width, len(features) + len(features) // 4 + 64))
         self._buffer[:, : len(features)] = features.T
-        self._end = [len(features)]  # of what is written; shared by all indexes on this buffer
+        self._end = [len(features)]  # rows written so far; shared by all indexes on this buffer
         self._length = len(features)
 
     def __len__(self) -> int:
@@ -34,7 +33,7 @@ class ExactIndex:
 
     @property
     def columns(self) -> np.ndarray:
-        """(D, >= n), contiguous; beyond the n-th there may be rows of newer indexes."""
+        """(D, >= n), contiguous; columns beyond the n-th may belong to newer indexes."""
         return self._buffer
 
     def rows(self) -> np.ndarray:
@@ -42,7 +41,7 @@ class ExactIndex:
         return self._buffer[:, : self._length].T
 
     def add(self, features: np.ndarray) -> ExactIndex:
-        """Appends rows in place where this is the newest index on its buffer and there is room, else copies."""
+        """Appends rows: in place if this is the newest index on its buffer and there is room, else by copying."""
         n, m = len(self), len(features)
         if self._end[0] != n or n + m > self._buffer.shape[1]:
             return ExactIndex(np.concatenate([self.rows(), features]))
@@ -53,7 +52,7 @@ class ExactIndex:
         return grown
 
     def remove(self, keep: np.ndarray) -> ExactIndex:
-        """Copies what is kept."""
+        """Copies the rows where `keep` is true."""
         index = object.__new__(ExactIndex)
         rows = np.flatnonzero(keep)
         index._buffer = np.empty((len(self._buffer), len(rows) + len(rows) // 4 + 64))
@@ -63,13 +62,13 @@ class ExactIndex:
         return index
 
     def n_compared(self, k: int) -> int:
-        """With how many rows the planner compares a query for k neighbors: all."""
+        """How many rows the planner compares a query with for k neighbors: all."""
         return len(self)
 
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
         """The k nearest rows, ascending, or all if there are fewer.
 
-        Sums go over columns in order, as in the compiled search, so that both agree to the last bit.
+        Sums are over columns in order, as in the compiled search, so that both agree to the last bit.
         """
         if kernels.enabled():
             from closedform.kernels.search import nearest_rows

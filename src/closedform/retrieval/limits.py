@@ -1,18 +1,18 @@
-"""Limits: what is too large to be allocated is refused before it is."""
+"""Limits: allocations that would be too large are refused in advance."""
 
 from __future__ import annotations
 
 from closedform.errors import ConfigError
 
-MOST_NUMBERS = 2**30  # that are held at once for one purpose, 8 GiB
+MOST_NUMBERS = 2**30  # in one allocation, 8 GiB
 
 
 def check_size(n_numbers: int, what: str, remedy: str) -> None:
-    """Refuses what would hold more than 8 GiB of numbers.
+    """Refuses an allocation of more than 8 GiB.
 
     Args:
         n_numbers: how many numbers of 8 bytes.
-        what: they are, for the message.
+        what: what they are, for the error message.
         remedy: what to do about it.
     """
     if n_numbers > MOST_NUMBERS:

@@ -14,14 +14,14 @@ def covariance_factor(
 ) -> np.ndarray:
     """The Cholesky factor L of the sample covariance plus lambda I (the paper's "Mahalanobis Distance Kernel").
 
-    Finite for any neighborhood: of a single point, or of points that repeat, lambda I is what remains.
+    Well defined for any neighborhood: for a single or repeated point, lambda I remains.
 
     Args:
         features: (k, D)
         regularization: lambda.
         shrinkage: from 0 to 1, the share of the covariance that is replaced by a sphere of the same size (Ledoit and
             Wolf, 2004); 0 is the paper.
-        n_counted: how many features count, which the size of the sphere is the mean of; all by default.
+        n_counted: how many features count; the size of the sphere is their mean variance. All by default.
 
     Returns:
         (D, D), lower triangular.
@@ -30,11 +30,11 @@ def covariance_factor(
     covariance = deviations.T @ deviations / max(len(features) - 1, 1)
     sphere = np.trace(covariance) / (n_counted or len(covariance)) * np.eye(len(covariance))
     covariance = (1 - shrinkage) * covariance + shrinkage * sphere
-    if not np.isfinite(covariance).all():  # no distance can be told
+    if not np.isfinite(covariance).all():  # distances are undefined
         return np.full_like(covariance, np.nan)
     try:
         return np.linalg.cholesky(covariance + regularization * np.eye(features.shape[1]))
-    except np.linalg.LinAlgError:  # rounding ate lambda, which no eigenvalue may be below
+    except np.linalg.LinAlgError:  # lambda was lost to rounding; no eigenvalue may be below it
         values, vectors = np.linalg.eigh(covariance)
         scaled = np.sqrt(np.maximum(values, 0) + regularization)[:, None] * vectors.T
         lower = np.asarray(np.linalg.qr(scaled, mode="r")).T
@@ -42,13 +42,13 @@ def covariance_factor(
 
 
 def cholesky(covariance: np.ndarray, of: str) -> np.ndarray:
-    """The Cholesky factor of a covariance, else says of what it is none."""
+    """The Cholesky factor of a covariance; `of` names it in the error if it has none."""
     try:
         factor = np.linalg.cholesky(np.asarray(covariance, np.float64))
     except np.linalg.LinAlgError:
         factor = np.full((1, 1), np.nan)
     if not np.isfinite(factor).all():
-        raise DataError(f"expected a covariance of {of} that is positive definite, found one that is not")
+        raise DataError(f"expected a positive definite covariance of {of}, found one that is not")
     return factor
 
 

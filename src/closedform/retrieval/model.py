@@ -24,7 +24,7 @@ from closedform.retrieval.transfer import Transfer
 
 
 class Storage(Protocol):
-    """Where the rows of a model are kept and how they are searched, also as episodes come and go."""
+    """Where the rows of a model are kept, and how they are searched and updated."""
 
     @property
     def index(self) -> ExactIndex | FaissIndex:
@@ -36,15 +36,15 @@ class Storage(Protocol):
         ...
 
     def remove(self, model: Model, episode_id: int) -> Model:
-        """The model without an episode, as if it had never been there."""
+        """The model without an episode, as if it had never been added."""
         ...
 
     def leave_out(self, model: Model, index: int) -> Model:
-        """What predicts an episode, by its place in the store, from the others; relevance is that of all."""
+        """The model without an episode, given by its index in the store; relevance stays that of all episodes."""
         ...
 
     def rows_record(self, model: Model) -> Rows | None:
-        """What the compiled planner reads where it searches all rows itself; None where the index is asked first."""
+        """What the compiled planner reads if it searches all rows itself; None if the index is queried first."""
         ...
 
     def some_rows(self, model: Model, rows: np.ndarray) -> Rows:
@@ -52,11 +52,11 @@ class Storage(Protocol):
         ...
 
     def write(self, model: Model, folder: Path, identity: str) -> dict[str, Any] | None:
-        """Writes what else is needed to open the model again beside its demonstrations; None if that is nothing."""
+        """Writes what is needed besides the demonstrations to reopen the model; None if nothing is."""
         ...
 
     def reopening(self, model: Model) -> tuple[Any, ...] | None:
-        """How another process makes the model of the same files, as `__reduce__` says it; None if it cannot."""
+        """How another process opens the model from the same files, as `__reduce__` returns it; None if it cannot."""
         ...
 
 
@@ -67,8 +67,8 @@ class Model:
     Attributes:
         spec: what it was built with.
         store: the demonstrated windows, one row each.
-        kernel: who counts.
-        transfer: what a demonstration says here.
+        kernel: the weights of demonstrations.
+        transfer: how their chunks apply to the current scene.
         storage: where the rows are kept, and their index.
     """
 
@@ -88,11 +88,11 @@ class Model:
 
     @property
     def recall(self) -> Recall | None:
-        """How much of what exact search finds is found; None where the search is exact."""
+        """The recall relative to exact search; None if the search is exact."""
         return self.index.recall
 
     def features_at(self, rows: np.ndarray) -> np.ndarray:
-        """Of some rows. (m,) -> (m, D_z)."""
+        """The features of some rows. (m,) -> (m, D_z)."""
         return self.index.rows()[rows]
 
     def nearest(self, query: np.ndarray, k: int) -> np.ndarray:
@@ -100,7 +100,7 @@ class Model:
         return self.index.query(query, k)
 
     def neighborhood(self, query: np.ndarray, k: int) -> Neighborhood:
-        """The k nearest rows (Euclidean) of a query (D_z,), measured in the metric, and how to transfer them."""
+        """The k nearest rows (Euclidean) of a query (D_z,), their distances in the metric, and how to transfer them."""
         index = self.index
         if kernels.enabled() and isinstance(index, ExactIndex):
             from closedform.kernels.search import retrieve
@@ -112,20 +112,20 @@ class Model:
         return Neighborhood(query, rows, squared, self.transfer.choose(self.store, rows, squared))
 
     def normalized_chunks(self, rows: np.ndarray, choice: np.ndarray) -> np.ndarray:
-        """The chunks of some rows as they are transferred and diffusion sees them. (m,), (hands, 2) -> (m, N_a * D)."""
+        """The chunks of some rows, transferred and normalized for diffusion. (m,), (hands, 2) -> (m, N_a * D)."""
         return self.transfer.normalized_chunks(self.store, rows, choice)
 
     @cached_property
     def rows_record(self) -> Rows | None:
-        """What the compiled planner reads where it searches all rows itself; None where the index is asked first."""
+        """What the compiled planner reads if it searches all rows itself; None if the index is queried first."""
         return self.storage.rows_record(self)
 
     def some_rows(self, rows: np.ndarray) -> Rows:
-        """What the compiled planner reads, of some rows."""
+        """What the compiled planner reads of some rows."""
         return self.storage.some_rows(self, rows)
 
     def prepare(self) -> None:
-        """Computes what is computed once, so that no plan has to wait for it."""
+        """Fills the caches, so that no plan has to wait for them."""
         kept = (
             (self.kernel, ("record", "hooked", "unhooked")),
             (self.transfer, ("record", "world", "moves")),
@@ -134,18 +134,18 @@ class Model:
         for part, names in kept:
             for name in names:
                 breathe()
-                getattr(part, name)  # which is kept
+                getattr(part, name)  # cached
 
     def add(self, episode: Episode, episode_id: int) -> Model:
         """The model with one more episode."""
         return self.storage.add(self, episode, episode_id)
 
     def remove(self, episode_id: int) -> Model:
-        """The model without an episode, as if it had never been there."""
+        """The model without an episode, as if it had never been added."""
         return self.storage.remove(self, episode_id)
 
     def leave_out(self, index: int) -> Model:
-        """What predicts an episode, by its place in the store, from the others."""
+        """The model without an episode, given by its index in the store, to predict that episode."""
         return self.storage.leave_out(self, index)
 
     def __reduce__(self) -> Any:

@@ -31,20 +31,20 @@ class Neighborhood:
     choice: np.ndarray
 
     def log_weights(self, model: Model, penalty: Penalty, width: float | None = None) -> np.ndarray | None:
-        """The observation kernel's log weights (k,), the largest being 0; None where they cannot be told.
+        """The observation kernel's log weights (k,), the largest being 0; None if they are not finite.
 
         Args:
-            model: whose windows these are.
-            penalty: of this plan.
-            width: what squared distances are divided by, instead of 2 h^2.
+            model: the model of these windows.
+            penalty: the penalty of this plan.
+            width: divides squared distances instead of 2 h^2.
         """
         features = model.features_at(self.rows)
         candidates = Candidates(self.query, self.rows, features, model.store.row_episodes[self.rows])
-        with np.errstate(over="ignore", invalid="ignore"):  # which shows as weights that are not numbers
+        with np.errstate(over="ignore", invalid="ignore"):  # the weights are then NaN
             penalized = model.kernel.penalized(self.squared_distances, candidates, penalty)
         return model.kernel.log_weights(self.squared_distances, penalized, width)
 
     @property
     def distance(self) -> float:
-        """How far the nearest window is."""
+        """The distance of the nearest window."""
         return float(np.sqrt(self.squared_distances.min()))

@@ -1,4 +1,4 @@
-"""ObservationKernel: who counts, given what is observed."""
+"""ObservationKernel: the weights of demonstrations, given an observation."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What an observation kernel is asked to be.
+    """The parameters of an observation kernel.
 
     Attributes:
         feature_map: from observation windows to features.
         metric: one of `METRICS`.
         bandwidth: sqrt(D_z) h.
         regularization: lambda, added to the covariance of features.
-        shrinkage: of this covariance; None to have it follow from the data.
-        relevance: whether entries of observations that make predictions worse count less.
-        choose_shrinkage: whether the data choose it where it is None; see `choose_shrinkage`.
-        distinct: whether numbers that are constant or copies of others are no features; see `without_redundant`.
+        shrinkage: of this covariance; None to choose it from the data.
+        relevance: whether observation entries that make predictions worse are weighted less.
+        choose_shrinkage: whether leave-one-out error chooses it if it is None; see `choose_shrinkage`.
+        distinct: whether to drop numbers that are constant or copies of others; see `without_redundant`.
         rotation_weight: the length of a rotation's unit vectors in features.
-        terms: what else counts, before it is fitted.
+        terms: additional terms, not yet fitted.
     """
 
     feature_map: FeatureMap
@@ -61,24 +61,24 @@ class KernelSpec:
 
 @dataclass(frozen=True)
 class ObservationKernel:
-    """How much each demonstrated window counts for an observation.
+    """The weight of each demonstrated window for an observation.
 
     With z the features of the observation and z_i those of window i, its weight is
 
         exp(-(|L^-1 (z_i - z)|^2 + terms_i) / (2 h^2)),    h = bandwidth / sqrt(D),
 
-    where L L^T is the covariance of the neighbors' features, drawn toward a sphere (`shrinkage`), plus lambda I, and D
-    features count: those whose scale is not 0.
+    where L L^T is the covariance of the neighbors' features, shrunk toward a sphere (`shrinkage`), plus lambda I, and D
+    is the number of features whose scale is not 0.
 
     Attributes:
-        spec: what was asked for.
-        offset, scale: (D_z,), z = (lift(o) - offset) * scale; the scale has `relevance` in it.
+        spec: its parameters.
+        offset, scale: (D_z,), z = (lift(o) - offset) * scale; the scale includes `relevance`.
         relevance: (D_z,), powers of two; see `entry_weights`.
-        chosen: the shrinkage that predicts surely better than the usual one; None if there is no such.
-        shrinkage: how far covariances are drawn toward a sphere.
+        chosen: the shrinkage that predicts significantly better than the usual one; None if there is none.
+        shrinkage: how far covariances are shrunk toward a sphere.
         factor: (D_z, D_z), the Cholesky factor of a metric that is the same everywhere; (0, 0) for the local one.
         terms: fitted to the demonstrations.
-        redundancy: which observed numbers say nothing of their own.
+        redundancy: which observed numbers are redundant.
     """
 
     spec: KernelSpec
@@ -99,12 +99,12 @@ class ObservationKernel:
         episodes: Sequence[Episode],
         known: Redundancy | None = None,
     ) -> ObservationKernel:
-        """With the scale that features of these statistics call for, all of them relevant; to be fitted.
+        """An unfitted kernel, scaled for features of these statistics, with all relevances 1.
 
         Args:
-            spec: what is asked for.
-            statistics: of the features before they are scaled.
-            episodes: that they are of.
+            spec: its parameters.
+            statistics: of the features before scaling.
+            episodes: the demonstrations.
             known: the redundancy of a kernel whose first episodes may be the same.
         """
         offset, scale = spec.feature_map.scaling(statistics)
@@ -116,22 +116,22 @@ class ObservationKernel:
         return cls(spec, offset, scale, np.ones(len(scale)), redundancy=redundancy)
 
     def weighed(self, relevance: np.ndarray) -> ObservationKernel:
-        """With other relevances, (D_z,); they are powers of two, so that no bit of the scale is lost."""
+        """With other relevances, (D_z,); they are powers of two, so that the scale stays exact."""
         return replace(self, scale=self.scale * (relevance / self.relevance), relevance=relevance)
 
     def has_scale_of(self, other: ObservationKernel) -> bool:
-        """Whether features are scaled alike, relevance aside."""
+        """Whether features are scaled the same, apart from relevance."""
         own, others = self.scale / self.relevance, other.scale / other.relevance
         return np.array_equal(self.offset, other.offset) and np.array_equal(own, others)
 
     def fitted(self, store: Store, features: Callable[[], np.ndarray]) -> ObservationKernel:
-        """With what has to be known of all demonstrations.
+        """The kernel fitted to all demonstrations.
 
-        The shrinkage is what the user says, else what was chosen, else the usual one.
+        The shrinkage is the user's, else the chosen one, else the usual one.
 
         Args:
             store: the demonstrations.
-            features: returns those (n, D_z) of rows that tell the covariance of all.
+            features: returns features (n, D_z) to estimate the global covariance from.
         """
         shrinkage = self.chosen if self.spec.shrinkage is None else self.spec.shrinkage
         if shrinkage is None:
@@ -140,12 +140,12 @@ class ObservationKernel:
         if self.spec.metric == "euclidean":
             kernel = replace(kernel, factor=np.eye(len(self.scale)))
         elif self.spec.metric == "global_mahalanobis":
-            with np.errstate(over="ignore", invalid="ignore"):  # which shows as distances that are not finite
+            with np.errstate(over="ignore", invalid="ignore"):  # distances are then not finite
                 kernel = replace(kernel, factor=kernel.local_factor(features()))
         return replace(kernel, terms=tuple(term.fit(store, kernel) for term in self.spec.terms))
 
     def features(self, windows: np.ndarray) -> np.ndarray:
-        """The features of observation windows, refused if they are not finite. (n, N_o, D_o) -> (n, D_z)."""
+        """The features of observation windows, with an error if not finite. (n, N_o, D_o) -> (n, D_z)."""
         return scaled(self.spec.feature_map.lift(windows), self.offset, self.scale, "observation")
 
     @cached_property
@@ -171,34 +171,34 @@ class ObservationKernel:
         return squared_distances(features, query, self.factor_of(features))
 
     def weights(self, query: np.ndarray, features: np.ndarray) -> np.ndarray:
-        """What neighbors weigh by their distances alone, the largest being 1. (D_z,), (k, D_z) -> (k,)."""
+        """The weights of neighbors by distance alone, the largest being 1. (D_z,), (k, D_z) -> (k,)."""
         squared = self.squared_distances(query, features)
         return np.exp(-(squared - squared.min()) / (2 * self.h * self.h))
 
     def penalized(self, squared: np.ndarray, candidates: Candidates, penalty: Penalty) -> np.ndarray:
-        """Squared distances (k,) with what all terms add."""
+        """Squared distances (k,) plus all terms."""
         for term in (penalty, *self.terms):
             squared = squared + term(candidates)
         return squared
 
     def log_weights(self, squared: np.ndarray, penalized: np.ndarray, width: float | None = None) -> np.ndarray | None:
-        """-penalized / (2 h^2), the largest being 0; None where distances or weights cannot be told.
+        """-penalized / (2 h^2), the largest being 0; None if distances or weights are not finite.
 
         Args:
             squared: (k,), distances in the metric.
-            penalized: (k,), with what terms add.
+            penalized: (k,), the same plus all terms.
             width: instead of 2 h^2.
         """
         width = 2 * self.h**2 if width is None else width
         with np.errstate(over="ignore", invalid="ignore"):
             measured = squared / width < np.inf
             log_weights = -(penalized - penalized.min()) / width
-        # The largest is 0, or not a number where all of them are infinitely far.
+        # The largest is 0, or NaN if all of them are infinitely far away.
         return log_weights if measured.all() and not np.isnan(log_weights).any() else None
 
     @cached_property
     def unhooked(self) -> tuple[Term, ...]:
-        """The terms that the compiled planners do not know themselves."""
+        """The terms that the compiled planners do not implement."""
         return tuple(term for term in self.terms if term.hook is None)
 
     @cached_property
@@ -209,10 +209,10 @@ class ObservationKernel:
 
     @cached_property
     def hooked(self) -> Terms:
-        """The terms that the compiled planners know, without a plan's penalty."""
+        """The terms that the compiled planners implement, without a plan's penalty."""
         nothing = Terms(Goal(0.0).record(), Penalty.none().record())
         return nothing._replace(**{term.hook: term.record() for term in self.terms if term.hook is not None})
 
     def term_records(self, penalty: Penalty) -> Terms:
-        """The terms that the compiled planners know, for a plan."""
+        """The terms that the compiled planners implement, with a plan's penalty."""
         return self.hooked._replace(penalty=penalty.record())

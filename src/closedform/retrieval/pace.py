@@ -1,4 +1,4 @@
-"""Pace: work on the next store that leaves room for plans on the present one."""
+"""Pace: building the next model without delaying plans on the current one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 SLICE = 1e-4  # seconds of work between two pauses
 _PAUSE = 1e-4  # seconds; long enough for another thread to wake up and take the interpreter
-_ROWS_AT_ONCE = 5_000  # that are gathered between two pauses
+_ROWS_AT_ONCE = 5_000  # gathered between two pauses
 
 T = TypeVar("T")
 
@@ -30,11 +30,11 @@ _here = _State()
 
 class _Planning:
     thread = 0  # that planned last
-    until = 0.0  # when it is expected to plan no more
+    until = 0.0  # the time until which it is expected to plan again
 
 
 def plan_begins() -> None:
-    """Takes note that this thread plans, and is likely to plan again soon."""
+    """Records that this thread plans, and is likely to plan again soon."""
     _Planning.thread, _Planning.until = threading.get_ident(), time.perf_counter() + _LATELY
 
 
@@ -44,7 +44,7 @@ def _others_plan(now: float) -> bool:
 
 @contextmanager
 def gently() -> Iterator[None]:
-    """Makes `breathe` pause in this thread; elsewhere and otherwise it does nothing."""
+    """Within this context, `breathe` pauses in this thread; otherwise it does nothing."""
     before = _here.gentle
     _here.gentle, _here.rested = True, time.perf_counter()
     try:
@@ -54,10 +54,10 @@ def gently() -> Iterator[None]:
 
 
 def breathe() -> None:
-    """Lets other threads run, if it is time to and another one plans.
+    """Lets other threads run if one of them plans and the last pause is long enough ago.
 
-    Python hands the interpreter over by itself only every 5 ms, which is longer than a plan takes. So this is called
-    wherever a tenth of a millisecond may have passed, besides what numpy does without the interpreter.
+    By itself, Python releases the GIL only every 5 ms, which is longer than a plan takes. So this is called
+    wherever a tenth of a millisecond may have passed with the GIL held.
     """
     if _here.gentle:
         now = time.perf_counter()
@@ -74,7 +74,7 @@ def paced(items: Iterable[T]) -> Iterator[T]:
 
 
 def gathered(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """array[rows], some rows at a time, since numpy keeps the interpreter while it gathers."""
+    """array[rows], some rows at a time, since numpy holds the GIL while it gathers."""
     if not _here.gentle or len(rows) <= _ROWS_AT_ONCE:
         return array[rows]
     result = np.empty((len(rows), *array.shape[1:]), array.dtype)

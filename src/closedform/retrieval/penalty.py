@@ -1,4 +1,4 @@
-"""Penalty: numbers that are added to the squared distances of a few rows."""
+"""Penalty: numbers added to the squared distances of a few rows."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Penalty(Term):
 
     @classmethod
     def none(cls) -> Penalty:
-        """Nothing to add."""
+        """No penalty."""
         return cls(np.empty(0, np.int64), np.empty(0))
 
     @classmethod
     def of(cls, dense: np.ndarray) -> Penalty:
-        """Of numbers for all rows."""
+        """From a dense array (n,) over all rows."""
         rows = np.flatnonzero(dense)
         return cls(rows, dense[rows])
 
@@ -41,7 +41,7 @@ class Penalty(Term):
         return self.at(candidates.rows)
 
     def at(self, rows: np.ndarray) -> np.ndarray:
-        """What to add for some rows. (k,) -> (k,)."""
+        """The penalties of some rows. (k,) -> (k,)."""
         if not len(self.rows):
             return np.zeros(len(rows))
         found = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)

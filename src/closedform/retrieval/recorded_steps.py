@@ -1,4 +1,4 @@
-"""RecordedSteps: a model of more demonstrations than one would want to copy, in memory or mapped from a file."""
+"""RecordedSteps: a model of demonstrations too large to copy, in memory or memory-mapped."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from closedform.retrieval.transfer import Transfer
 from closedform.retrieval.windows import Computed, Recorded, Windows
 from closedform.snapshot import Snapshot
 
-_EPISODES_AT_ONCE = 1000  # whose windows are looked at together
-_N_JUDGES = 500  # episodes that say which entries of an observation matter
-_N_GLOBAL = 100_000  # windows that tell the covariance of all
+_EPISODES_AT_ONCE = 1000  # whose windows are processed together
+_N_JUDGES = 500  # episodes that the relevance of observation entries is measured on
+_N_GLOBAL = 100_000  # windows that the global covariance is estimated from
 
 Progress = Callable[[str, float], object]
 
 
 @dataclass(frozen=True)
 class RecordedSteps:
-    """Rows are computed from the recorded steps when they are asked for, and found by faiss.
+    """Rows are computed on demand from the recorded steps, and found by faiss.
 
-    Nothing is copied but the steps themselves, or nothing at all where they are mapped from a file. Scale and relevance
-    of features are those of the episodes that were indexed; episodes added later keep to them.
+    Only the steps themselves are copied, or nothing at all if they are memory-mapped. Scale and relevance of features
+    are those of the indexed episodes; episodes added later do not change them.
 
     Attributes:
         index: of the features.
         windows: the recorded steps.
-        summary: of every episode.
-        opened: the folder that it was opened from, and the facts about it; None if it was built or changed.
+        summary: statistics of all episodes.
+        opened: the folder that it was opened from, and its facts; None if it was built or changed.
     """
 
     index: FaissIndex
@@ -58,7 +58,7 @@ class RecordedSteps:
     def build(
         cls, spec: ModelSpec, episodes: Sequence[Episode], episode_ids: np.ndarray, progress: Progress | None = None
     ) -> Model:
-        """Copies the episodes into one piece, looks through them once and indexes them."""
+        """Copies the episodes into contiguous arrays, summarizes them in one pass and indexes them."""
         progress = progress or (lambda what, share: None)
         windows = Windows.of(spec, episodes)
         if not len(windows):
@@ -93,7 +93,7 @@ class RecordedSteps:
         return Model(spec, store, kernel, Transfer.of(spec.transfer, store), cls(index, windows, summary))
 
     def add(self, model: Model, episode: Episode, episode_id: int) -> Model:
-        """The model with one more episode, whose rows are searched exactly; its numbers get the others' precision."""
+        """The model with one more episode, whose rows are searched exactly; it gets the precision of the others."""
         spec = model.spec
         kept = (self.windows.observations, episode.observations), (self.windows.actions, episode.actions)
         episode = Episode(*(values.astype(recorded.parts[0].dtype) for recorded, values in kept))
@@ -111,24 +111,24 @@ class RecordedSteps:
         return Model(spec, store, kernel, Transfer.of(spec.transfer, store), storage)
 
     def remove(self, model: Model, episode_id: int) -> Model:
-        """The model without an episode; everything else is indexed and weighed again."""
+        """The model without an episode; all others are indexed and weighted again."""
         keep = model.store.kept_without(episode_id)
         episodes = [episode for episode, kept in zip(model.store.episodes, keep, strict=True) if kept]
         return self.build(model.spec, episodes, model.store.episode_ids[keep])
 
     def leave_out(self, model: Model, index: int) -> Model:
-        """What predicts an episode from the others: its rows stay, but no query finds them."""
+        """The model without an episode: its rows stay, but no query finds them."""
         counts = model.store.counts
         end = int(counts[: index + 1].sum())
         hiding = self.index.hiding(end - int(counts[index]), end)
         return replace(model, storage=replace(self, index=hiding, opened=None))
 
     def rows_record(self, model: Model) -> None:
-        """Faiss is asked first."""
+        """None: faiss is queried first."""
         return None
 
     def some_rows(self, model: Model, rows: np.ndarray) -> Rows:
-        """What the compiled planner reads, of some rows."""
+        """What the compiled planner reads of some rows."""
         at = self.windows.locate(rows)
         observed = self.windows.observed(at)
         n_action_steps = model.spec.windows.n_action_steps
@@ -143,12 +143,12 @@ class RecordedSteps:
         )
 
     def write(self, model: Model, folder: Path, identity: str) -> dict[str, Any]:
-        """Writes index and summary beside the demonstrations; returns what else is needed to open them again.
+        """Writes index and summary beside the demonstrations; returns what else is needed to reopen them.
 
         Args:
-            model: whose storage this is.
-            folder: where to.
-            identity: what tells these demonstrations from others.
+            model: the model with this storage.
+            folder: the folder to write to.
+            identity: a checksum of the demonstrations.
         """
         kernel = model.kernel
         save_file(
@@ -174,13 +174,13 @@ class RecordedSteps:
     def open(cls, spec: ModelSpec, snapshot: Snapshot, facts: dict[str, Any]) -> Model:
         """Opens what `write` wrote beside the recorded steps in policy.safetensors.
 
-        All that is small is compared with its checksum: the summary, the lengths and ids of episodes, and the head of
-        the index. The steps and the lists of the index are compared too where all files together are not larger than
-        `SavedIndex.WHOLE_UP_TO`; of larger ones nothing is read before a plan asks for it.
+        The checksums of small parts are always verified: the summary, the lengths and ids of episodes, and the head of
+        the index. Those of the steps and of the index's lists are verified if all files together are no larger than
+        `SavedIndex.WHOLE_UP_TO`; larger ones are memory-mapped, and read only as plans need them.
 
         Args:
             spec: what it was built with.
-            snapshot: of the folder that it was written to.
+            snapshot: the folder that it was written to.
             facts: what `write` returned.
         """
         saved = SavedIndex.parse(snapshot, facts)
@@ -205,7 +205,7 @@ class RecordedSteps:
 
     @classmethod
     def reopen(cls, spec: ModelSpec, folder: Path, facts: dict[str, Any]) -> Model:
-        """Opens the same files in another process; if they were replaced meanwhile it says so."""
+        """Opens the same files in another process; a LoadError if they were replaced meanwhile."""
         with Snapshot(folder, lambda name: name in SavedIndex.FILES) as snapshot:
             return cls.open(spec, snapshot, facts)
 
@@ -217,7 +217,7 @@ class RecordedSteps:
 def _store(
     spec: ModelSpec, windows: Windows, episodes: tuple[Episode, ...], episode_ids: np.ndarray, summary: Summary
 ) -> Store:
-    """Rows that are computed when they are asked for."""
+    """A store whose rows are computed on demand."""
     n = len(windows)
     none = np.broadcast_to(np.int8(-1), (n, len(spec.transfer.hands)))
     return Store(
@@ -241,7 +241,7 @@ def _store(
 
 
 def _weighed(spec: ModelSpec, store: Store, windows: Windows, kernel: ObservationKernel) -> ObservationKernel:
-    """The kernel with the relevances and the shrinkage that the first episodes call for."""
+    """The kernel with the relevance and shrinkage chosen from the first episodes."""
     n = min(n_judging(len(store.episodes)), _N_JUDGES)
     if not store.counts[:n].sum():
         return kernel
@@ -255,17 +255,17 @@ def _weighed(spec: ModelSpec, store: Store, windows: Windows, kernel: Observatio
 
 
 def _features(windows: Windows, kernel: ObservationKernel) -> Computed:
-    """(n, D_z), of all rows."""
+    """The features (n, D_z) of all rows."""
     return Computed(_Features(windows, kernel.offset, kernel.scale), len(windows))
 
 
 def _sample(features: Computed) -> np.ndarray:
-    """Features that tell the covariance of all."""
+    """A sample of features to estimate the global covariance from."""
     return features[np.unique(np.linspace(0, len(features) - 1, _N_GLOBAL).astype(np.int64))]
 
 
 class _Features:
-    """Features of rows, scaled."""
+    """Computes the scaled features of rows."""
 
     def __init__(self, windows: Windows, offset: np.ndarray, scale: np.ndarray):
         self._windows, self._offset, self._scale = windows, offset, scale

@@ -1,4 +1,4 @@
-"""Redundancy: which observed numbers say nothing that others do not say, and which must not be stretched."""
+"""Redundancy: which observed numbers are constant or copies of others, and which ranges must not be stretched."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from closedform.demos.episode import Episode
 from closedform.retrieval.feature_map import FeatureMap, GeometricFeatures, IdentityFeatures, ScaledFeatures
 from closedform.retrieval.statistics import Statistics, half_ranges, is_constant
 
-_N_LOOKED_AT = 8  # episodes in which copies are searched: numbers that vary do not agree in all of them by chance
-_LEAST_RANGE = 1e-3  # of a number's own size: what varies less is taken for noise
+_N_LOOKED_AT = 8  # episodes that are searched for copies: numbers that vary do not agree in all of them by chance
+_LEAST_RANGE = 1e-3  # of a number's own magnitude: less variation counts as noise
 _UNIT = 1e-5  # how far the length of a unit quaternion may be from 1
 
 
 class Redundancy(NamedTuple):
-    """What the first few episodes show about the observed numbers.
+    """The redundancy of observed numbers, from the first few episodes.
 
     Attributes:
-        episodes: those that were looked at.
-        copies: (D,), bool, of the numbers that are used: which are exact copies of others, be it of the same step or
-            of the step before.
-        quaternions: of each entry that has no geometric meaning, the first number of each unit quaternion in it.
+        episodes: those that were examined.
+        copies: (D,), bool, which of the used numbers are exact copies of others, from the same step or the step before.
+        quaternions: for each entry without a geometric meaning, the first number of each unit quaternion in it.
     """
 
     episodes: tuple[Episode, ...]
@@ -36,7 +35,7 @@ class Redundancy(NamedTuple):
     def of(
         cls, feature_map: GeometricFeatures | IdentityFeatures, episodes: Sequence[Episode], known: Redundancy | None
     ) -> Redundancy:
-        """Of episodes; `known` is returned where it was found in the same ones."""
+        """The redundancy of episodes; `known` is returned if it is from the same ones."""
         first = tuple(islice((e for e in episodes if len(e) > 1), _N_LOOKED_AT))
         if known is not None and len(known.episodes) == len(first) and all(map(is_, known.episodes, first)):
             return known
@@ -57,18 +56,18 @@ def without_redundant(
     scale: np.ndarray,
     rotation_weight: float,
 ) -> np.ndarray:
-    """The scale of features (D_z,) with 0 for those that are no features at all.
+    """The scale of features (D_z,), with 0 for redundant ones.
 
-    These are numbers that never change, and exact copies of others. Ranges that are tiny are not stretched to [-1, 1]:
-    those of a number that varies by less than a thousandth of its own size, and those of unit quaternions, which have a
-    scale of their own. Entries with a geometric meaning are left out as a whole or not at all, so that turning a scene
+    Redundant are numbers that never change, and exact copies of others. Tiny ranges are not stretched to [-1, 1]: those
+    of numbers that vary by less than a thousandth of their own magnitude, and those of unit quaternions, which have a
+    natural scale. Entries with a geometric meaning are dropped as a whole or not at all, so that rotating a scene
     changes no distance.
 
     Args:
         feature_map: of the features.
         lifted: their statistics, before they are scaled.
-        redundancy: what is known of the observed numbers; None where features are not made of single ones.
-        scale: (D_z,), what the feature map calls for.
+        redundancy: of the observed numbers; None if features do not correspond to single numbers.
+        scale: (D_z,), the feature map's own.
         rotation_weight: the length of a rotation's unit vectors in features.
     """
     low, high = lifted.range()
@@ -86,7 +85,7 @@ def without_redundant(
                 scale[:, columns] = 0.0
             continue
         if stretched:
-            # Not rounded, as the feature map has it, so that units change nothing.
+            # Unlike the feature map's scale it is not rounded, so that units do not matter.
             scale[:, columns] = 1 / half_ranges(low[columns], high[columns])
             size = np.maximum(np.abs(low[columns]), np.abs(high[columns]))
             scale[:, columns] = np.minimum(scale[:, columns], 2 / (_LEAST_RANGE * np.maximum(size, 1e-300)))
@@ -99,9 +98,9 @@ def without_redundant(
 
 
 def copied(episodes: Sequence[np.ndarray]) -> np.ndarray:
-    """Which numbers are exact copies of another one, of the same step or the step before. (T, D) each -> (D,), bool.
+    """Which numbers are exact copies of another one, from the same step or the step before. (T, D) each -> (D,), bool.
 
-    What others are copies of stays, however long the chain of copies is.
+    The source of a chain of copies stays, however long the chain is.
     """
     now = [column.tobytes() for column in np.concatenate([e[1:] for e in episodes]).T + 0.0]
     before = [column.tobytes() for column in np.concatenate([e[:-1] for e in episodes]).T + 0.0]
@@ -117,7 +116,7 @@ def copied(episodes: Sequence[np.ndarray]) -> np.ndarray:
         twin, older = first_same[same[column]], first_before.get(now[column], column)
         source[column] = twin if twin != column else older if older != column else -1
     found = np.zeros(len(now), bool)
-    while True:  # those whose source stays, then those whose source is such a copy, and so on: no cycle is left out
+    while True:  # copies of what stays, then copies of these, and so on, so that no cycle is dropped entirely
         more = (source >= 0) & ~found & (found[source] | (source[source] < 0))
         if not more.any():
             return found
@@ -125,7 +124,7 @@ def copied(episodes: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _entries(feature_map: FeatureMap, width: int) -> list[tuple[slice, slice, bool]]:
-    """Of each entry: its numbers among those that are used, its features, and whether they belong together."""
+    """Of each entry: its used numbers, its features, and whether they belong together."""
     if not isinstance(feature_map, GeometricFeatures):
         return [(slice(0, width), slice(0, width), False)]
     found, start = [], 0
@@ -146,7 +145,7 @@ def _used(feature_map: GeometricFeatures | IdentityFeatures, width: int) -> np.n
 def _unit_quaternions(observed: np.ndarray) -> tuple[int, ...]:
     """The first of every four numbers in a row whose squares always add up to 1. (T, n) -> at most n // 4."""
     found: list[int] = []
-    with np.errstate(over="ignore"):  # which makes no unit
+    with np.errstate(over="ignore"):  # infinity is not of unit length
         squares = observed * observed
     for first in range(observed.shape[1] - 3):
         four = squares[:, first : first + 4]

@@ -1,4 +1,4 @@
-"""Relevance: which entries of an observation make predictions worse, and how little they should count."""
+"""Relevance: which entries of an observation make predictions worse, and how much less they should count."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ N_VOTERS, N_STEPS = 10, 4  # neighbors that choose a frame, and actions of a chu
 _RANK = 3  # the neighbor whose distance is the bandwidth
 _FEWEST_EPISODES, _FEWEST_WINDOWS = 8, 100
 _SURE = 2.0  # standard errors
-_HALVINGS = 6  # what counts 2^-6 times as much counts nothing
+_HALVINGS = 6  # an entry weighted by 2^-6 is dropped
 
 
 def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.ndarray:
-    """What to multiply each feature with, (D_z,): powers of two, one for each entry of the layout.
+    """The factor of each feature, (D_z,): a power of two for each entry of the layout.
 
     Windows are predicted from those of other episodes with the observation kernel. In closed form, the derivative of
     the error with respect to the logarithm of an entry's weight tells whether it would be better to trust that entry
@@ -35,8 +35,8 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
 
     Args:
         spec: of the model.
-        store: of the episodes that are asked.
-        features: (n, D_z), of its windows, not weighed.
+        store: the episodes that are predicted.
+        features: (n, D_z), of its windows, before weighting.
     """
     weights = np.ones(features.shape[1])
     columns = _entry_columns(spec)
@@ -72,7 +72,7 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
 
 
 def n_judging(n_episodes: int) -> int:
-    """How many of so many episodes judge: a number that seldom changes as episodes come and go."""
+    """How many of `n_episodes` episodes are used: a number that seldom changes as episodes come and go."""
     n = _FEWEST_EPISODES
     while n + n // 4 <= n_episodes:
         n += n // 4
@@ -80,7 +80,7 @@ def n_judging(n_episodes: int) -> int:
 
 
 def _entry_columns(spec: ModelSpec) -> list[np.ndarray]:
-    """The features of each entry; of an entry that occurs in several observations of a window, all."""
+    """The features of each entry, from all observations of a window."""
     feature_map = spec.kernel.feature_map
     if not isinstance(feature_map, GeometricFeatures):
         return []
@@ -108,13 +108,13 @@ def _slopes(parts: np.ndarray, chunks: np.ndarray, own: np.ndarray, episodes: np
     error = np.einsum("qk,qkd->qd", share, chunks) - own
     loss = np.sum(error * error, axis=1)
     breathe()
-    pull = np.einsum("qd,qkd->qk", error, chunks)  # what more weight for a neighbor does to the error
+    pull = np.einsum("qd,qkd->qk", error, chunks)  # the effect of more weight for a neighbor on the error
     pull -= np.sum(share * pull, axis=1, keepdims=True)
     breathe()
     scale = share * pull / (h2 * (loss + np.median(loss) + 1e-300)[:, None])  # of the error's logarithm, roughly
     slopes = -2 * np.einsum("qk,qke->qe", scale, parts)
     own_episodes = paced(np.unique(episodes))
-    sums = np.array([slopes[episodes == e].sum(0) for e in own_episodes])  # windows of one are not independent
+    sums = np.array([slopes[episodes == e].sum(0) for e in own_episodes])  # windows of one episode are not independent
     return sums.sum(0) / np.maximum(np.sqrt(len(sums)) * sums.std(0), 1e-12)
 
 

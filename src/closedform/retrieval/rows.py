@@ -1,4 +1,4 @@
-"""Rows: the arrays that a store has a row of for each window, cut from episodes."""
+"""Rows: a store's arrays with one row per window, cut from episodes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def action_range(episode: Episode) -> np.ndarray:
 
 
 def last_observation(episode: Episode) -> np.ndarray:
-    """(D_o,), not numbers for an empty episode."""
+    """(D_o,), NaN for an empty episode."""
     return episode.observations[-1] if len(episode) else np.full(episode.observations.shape[1], np.nan)
 
 
@@ -87,7 +87,7 @@ def starts_of(counts: np.ndarray, lengths: np.ndarray, steps: np.ndarray) -> np.
 
 
 def joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Both, one after the other."""
+    """Both, concatenated."""
     breathe()
     return np.concatenate([first, second])
 

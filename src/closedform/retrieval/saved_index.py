@@ -1,4 +1,4 @@
-"""SavedIndex: what config.json says about the files of an indexed model, and the checks when they are opened."""
+"""SavedIndex: what config.json says about the files of an indexed model, and their verification on opening."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MISMATCH = "checksum mismatch: the files are damaged"
 
 @dataclass(frozen=True)
 class SavedIndex:
-    """What has to be known to open the files of an indexed model.
+    """What is needed to open the files of an indexed model.
 
     Attributes:
-        identity: checksum of the demonstrations, which the summary has as well.
+        identity: checksum of the demonstrations, which the summary contains as well.
         n_indexed: rows in the index.
-        recall: what was measured of it.
+        recall: its measured recall.
         seal, summary_crc32, episodes_crc32: checksums of the index, of the summary's file, and of lengths and ids of
-            episodes; None where they were saved before there were such.
+            episodes; None if it was saved before there were checksums.
         chosen_shrinkage: see `ObservationKernel`.
     """
 
@@ -72,15 +72,15 @@ class SavedIndex:
 
     @property
     def has_checksums(self) -> bool:
-        """Whether damage of any file is found."""
+        """Whether damage to any file can be detected."""
         return None not in (self.seal, self.summary_crc32, self.episodes_crc32)
 
     def is_small(self, snapshot: Snapshot) -> bool:
-        """Whether the files are small enough to compare all of them with their checksums whenever they are opened."""
+        """Whether the files are small enough to verify all checksums on every opening."""
         return sum(snapshot.size(name) for name in self.FILES if name in snapshot.files) <= self.WHOLE_UP_TO
 
     def check_steps(self, snapshot: Snapshot, steps: dict[str, np.ndarray], *, whole: bool) -> None:
-        """Refuses other demonstrations than those that were saved; `whole` looks at every number."""
+        """Verifies that the demonstrations are those that were saved; `whole` reads every number."""
         if set(steps) != {"observations", "actions", "lengths", "episode_ids"}:
             raise LoadError(f"{snapshot.folder}: {_REPLACED}")
         episodes = crc32([steps["lengths"], steps["episode_ids"]])
@@ -91,7 +91,7 @@ class SavedIndex:
             raise LoadError(f"{snapshot.folder}: {_MISMATCH}")
 
     def check_whole(self, snapshot: Snapshot, steps: dict[str, np.ndarray]) -> None:
-        """Compares every byte of all files with their checksums."""
+        """Verifies the checksums of all files, reading every byte."""
         self.check_steps(snapshot, steps, whole=True)
         for name in self.FILES[1:]:
             if name not in snapshot.files:
@@ -107,7 +107,7 @@ class SavedIndex:
             raise LoadError(f"{snapshot.folder / self.FILES[2]}: {_MISMATCH}")
 
     def read_arrays(self, snapshot: Snapshot) -> dict[str, np.ndarray]:
-        """The arrays of the summary, if it is the one that was saved with these demonstrations."""
+        """The arrays of the summary, which must have been saved with these demonstrations."""
         path = snapshot.folder / "summary.safetensors"
         arrays = {name: np.array(array) for name, array in snapshot.arrays(path.name).items()}
         try:
@@ -123,7 +123,7 @@ class SavedIndex:
     def read_summary(
         self, arrays: dict[str, np.ndarray], path: Path, spec: ModelSpec, n_episodes: int, n_windows: int, width: int
     ) -> tuple[Summary, list[np.ndarray]]:
-        """The summary, and offset, scale and weights of features; refuses those that do not fit the demonstrations.
+        """The summary, and offset, scale and relevance of features; refused if they do not fit the demonstrations.
 
         Args:
             arrays: see `read_arrays`.
@@ -138,11 +138,11 @@ class SavedIndex:
             raise LoadError(f"{path}: expected the summary that was saved, found {error!r}") from error
         if any(part.shape != (width,) for part in scaling):
             raise LoadError(
-                f"{path}: expected scales of {width} features, as the parameters in config.json call for, found "
+                f"{path}: expected scales of {width} features, as the parameters in config.json require, found "
                 f"{scaling[0].size}"
             )
         if any(part.dtype.kind != "f" or not np.isfinite(part).all() for part in scaling):
-            raise LoadError(f"{path}: expected finite feature scales, found others; the file is damaged")
+            raise LoadError(f"{path}: expected finite feature scales, found non-finite ones; the file is damaged")
         problem = summary.problem(spec, n_episodes, n_windows, width)
         if problem:
             raise LoadError(f"{path}: expected a summary of {n_episodes} episodes, found {problem}; build it again")

@@ -1,4 +1,4 @@
-"""Scaling: how actions, as each frame sees them, become the numbers that diffusion works on."""
+"""Scaling: how actions in each frame are normalized for diffusion."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class ActionScaling(NamedTuple):
-    """Encoded actions in frame f times scale[f] plus offset: what diffusion works on, about [-1, 1].
+    """The normalization of encoded actions in each frame, to about [-1, 1], for diffusion.
 
     Attributes:
         offset, scale: (frames, D), with normalized = (encoded - offset) * scale.
-        weight: (D,), what makes the frames' variances comparable: one common unit for lengths, 0 for what no frame
+        weight: (D,), makes the frames' variances comparable: one common unit for lengths, 0 for numbers that no frame
             changes.
     """
 
@@ -33,12 +33,12 @@ class ActionScaling(NamedTuple):
 
 
 def action_statistics(spec: TransferSpec, episodes: Sequence[Episode], poses: np.ndarray) -> Statistics:
-    """Statistics of the encoded actions, as seen from each frame at the same step: (E, frames * D).
+    """Statistics of the encoded actions in each frame at the same step: (E, frames * D).
 
     Args:
         spec: frames and encoding.
         episodes: the demonstrations.
-        poses: (T, bodies, ...), where bodies are at each of their steps.
+        poses: (T, bodies, ...), of the bodies at each of their steps.
     """
     actions = spec.encoding.encode(np.concatenate([episode.actions for episode in episodes]))
     breathe()
@@ -58,7 +58,7 @@ def action_scaling(spec: TransferSpec, statistics: Statistics) -> ActionScaling:
     with np.errstate(over="ignore", invalid="ignore"):
         offset, half = (low + high) / 2, half_ranges(low, high)
     if not (np.isfinite(offset).all() and np.isfinite(half).all()):
-        raise DataError("actions: expected numbers of moderate size, found some that are too large to be squared")
+        raise DataError("actions: expected numbers of moderate size, found some too large to be squared")
     weight = np.zeros(spec.encoding.width)
     for block in spec.encoding.blocks:
         columns = slice(block.start, block.start + block.size)

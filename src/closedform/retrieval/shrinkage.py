@@ -1,4 +1,4 @@
-"""Shrinkage: how far the local covariance is drawn toward a sphere, chosen by the error of predictions."""
+"""Shrinkage: how far the local covariance is shrunk toward a sphere, chosen by leave-one-out error."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ if TYPE_CHECKING:
     from closedform.retrieval.spec import ModelSpec
     from closedform.retrieval.store import Store
 
-CANDIDATES = (0.0, 0.1, 0.3)  # besides what follows from the number of episodes
+CANDIDATES = (0.0, 0.1, 0.3)  # besides the usual shrinkage, which depends on the number of episodes
 _N_QUERIES, _N_POOL, _N_NEAREST = 150, 1_000, 16
 _QUERIES_AT_ONCE = 20  # so that other threads can run in between
-_RANK = 3  # the neighbor whose distance is the bandwidth, so that metrics are compared and not averages of other sizes
+_RANK = 3  # the neighbor whose distance is the bandwidth, so that metrics are compared at the same effective bandwidth
 _MOST_STEPS = 16  # of a chunk whose mean is predicted
-_WIDEST = 256  # features beyond which judging takes too long
+_WIDEST = 256  # features; beyond this, choosing takes too long
 _SURE = 1.0  # standard errors
 _FEWEST_EPISODES = 8
-_EPISODES_PER_NEIGHBORHOOD = 4  # of which one tells something about the shape of any one neighborhood
+_EPISODES_PER_NEIGHBORHOOD = 4  # of which one says something about the shape of any one neighborhood
 
 
 def usual_shrinkage(n_features: int, n_episodes: int) -> float:
     """D / (D + E / 4).
 
-    The shape of a neighborhood in D directions cannot be told from few episodes: however many windows each of them
-    has, they lie along one path, and only those count that pass here.
+    The shape of a neighborhood in D directions cannot be estimated from few episodes: however many windows an episode
+    has, they lie along one path, and only episodes that pass nearby count.
     """
     return n_features / (n_features + n_episodes / _EPISODES_PER_NEIGHBORHOOD)
 
 
 def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel) -> float | None:
-    """The smallest of `CANDIDATES` that predicts well, where the usual shrinkage surely predicts worse; else None.
+    """The smallest of `CANDIDATES` that predicts well, if the usual shrinkage is significantly worse; else None.
 
-    Windows are predicted from those of other episodes: the mean of a window's actions, which noise in single actions
-    hardly changes. Whether numbers that vary little count as much as those that vary a lot is a property of a task
-    that few episodes tell well.
+    Windows are predicted from those of other episodes: the mean of a window's actions, which is robust to noise in
+    single actions. Whether numbers that vary little count as much as those that vary a lot is a property of the task,
+    which few episodes suffice to reveal.
 
     Args:
         spec: of the model.
-        store: of the episodes that are asked.
+        store: the episodes that are predicted.
         features: (n, D_z), of its windows.
-        kernel: whose metric it is for.
+        kernel: the kernel whose metric is shrunk.
     """
     counted = np.flatnonzero(kernel.scale)
     if np.count_nonzero(store.counts) < _FEWEST_EPISODES or not 0 < len(counted) <= _WIDEST:
@@ -75,11 +75,11 @@ def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel
 
 
 def _surely_best(errors: np.ndarray, episodes: np.ndarray) -> float | None:
-    """Of the candidates that predict about as well as the best one, the smallest; None if that is the usual one.
+    """The smallest of the candidates that predict about as well as the best one; None if that is the usual one.
 
     Args:
         errors: (1 + candidates, q), squared, those of the usual shrinkage first.
-        episodes: (q,), of the queries: windows of one are not independent.
+        episodes: (q,), of the queries; windows of one episode are not independent.
     """
     size = np.median(errors[0]) + 1e-300
     best = int(np.argmin(np.mean(errors / (errors + size), axis=1)))
@@ -92,11 +92,11 @@ def _surely_best(errors: np.ndarray, episodes: np.ndarray) -> float | None:
 def _principal(
     features: np.ndarray, episodes: np.ndarray, queries: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Along the principal axes of each query's neighborhood, which shrinkage does not change.
+    """Neighbors along the principal axes of each query's neighborhood, which shrinkage does not change.
 
     Returns:
         The k nearest windows of other episodes (q, k), their squared differences from the query along each axis
-        (q, k, D), and the variances along these (q, D).
+        (q, k, D), and the variances along the axes (q, D).
     """
     origin = features[queries]
     squared = np.einsum("nd,nd->n", features, features) - 2 * origin @ features.T

@@ -17,8 +17,8 @@ class SearchSpec:
 
     Attributes:
         index: `exact`, `faiss`, or `auto` for the faster one.
-        recall: share of the neighbors that carry weight which faiss has to find.
-        n_neighbors: how many a plan asks for.
+        recall: the required recall of neighbors that carry weight, for faiss.
+        n_neighbors: neighbors per plan.
     """
 
     index: str = "auto"
@@ -32,10 +32,10 @@ class ModelSpec:
 
     Attributes:
         windows: how episodes are cut.
-        kernel: who counts.
-        transfer: what a demonstration says here.
+        kernel: the weights of demonstrations.
+        transfer: how their chunks apply to the current scene.
         search: how neighbors are found.
-        targets: how recorded actions become those that are planned; None where they are the same.
+        targets: converts recorded actions into those that are planned; None if they are the same.
     """
 
     windows: WindowSpec
@@ -45,5 +45,5 @@ class ModelSpec:
     targets: Targets | None = None
 
     def planned(self, episode: Episode) -> Episode:
-        """A recorded episode with the actions that are planned."""
+        """An episode with its actions converted to those that are planned."""
         return episode if self.targets is None else self.targets.episode(episode)

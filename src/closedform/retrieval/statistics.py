@@ -1,4 +1,4 @@
-"""Statistics: ranges and spreads of columns, kept per episode so that episodes can come and go exactly."""
+"""Statistics: ranges and variances of columns, kept per episode so that adding and removing episodes is exact."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Statistics:
 
     @classmethod
     def of(cls, values: np.ndarray, lengths: np.ndarray) -> Statistics:
-        """Statistics of consecutive groups of `lengths` rows of `values` (N, D); empty groups leave no trace."""
+        """Statistics of consecutive groups of `lengths` rows of `values` (N, D); empty groups count for nothing."""
         filled = lengths > 0
         starts = (np.cumsum(lengths) - lengths)[filled]
         width = values.shape[1]
@@ -79,10 +79,10 @@ class Statistics:
 
 
 def half_ranges(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Half the width of each range; 1 where there is none to speak of, so that dividing by it is harmless."""
+    """Half the width of each range; 1 for constant columns, so that dividing by it is harmless."""
     return np.where(is_constant(low, high), 1.0, (high - low) / 2)
 
 
 def is_constant(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Where a range is none to speak of."""
+    """Which ranges are empty up to rounding."""
     return (high - low) / 2 <= 1e-9 * np.maximum(np.abs(low), np.abs(high))

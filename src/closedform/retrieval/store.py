@@ -19,28 +19,28 @@ from closedform.retrieval.window_spec import WindowSpec
 
 @dataclass(frozen=True)
 class Store:
-    """Demonstrations cut into windows, one row each, and what statistics of them are needed.
+    """Demonstrations cut into windows, one row each, and their statistics.
 
     Windows are views: the actions of row i are `actions[starts[i] : starts[i] + n_action_steps]`. Arrays over rows may
-    compute what they are asked for. Statistics have a group for each episode, or one for all.
+    be computed on demand. Statistics have a group for each episode, or one for all.
 
     Attributes:
         spec: how they were cut.
         episodes: the demonstrations.
-        episode_ids: (E,), the number each was given when it was added, ascending.
+        episode_ids: (E,), assigned when each was added, ascending.
         counts: (E,), windows of each episode.
         lengths: (E,), rows of `actions` of each episode.
         actions: (sum of lengths, D), encoded actions.
         starts: (n,)
         row_episodes: (n,), index into `episodes`.
-        row_steps: (n,), the step at which the window acts first.
+        row_steps: (n,), the step of the window's first action.
         poses: (n, bodies, pose width), of the last observation of each window.
-        held: (n, hands), which of these bodies each hand has grasped then; -1 for none.
+        held: (n, hands), which of these bodies each hand has grasped at that time; -1 for none.
         turn_sums: (E, hands, 3, 3), of each episode; see `turn_sum`.
         feature_statistics: of features before they are scaled.
         action_statistics: of encoded actions in all frames.
         action_ranges: (E, 2, D_a), the lowest and highest value of each number of an action.
-        last_observations: (E, D_o), not numbers for empty episodes.
+        last_observations: (E, D_o), NaN for empty episodes.
     """
 
     spec: WindowSpec
@@ -62,7 +62,7 @@ class Store:
 
     @classmethod
     def of(cls, spec: WindowSpec, episodes: Sequence[Episode], episode_ids: np.ndarray, rows: Rows) -> Store:
-        """Of episodes and the rows that were cut from them; refuses those that have none."""
+        """The store of episodes and the rows cut from them; refused if there are none."""
         if not rows.counts.sum():
             raise too_short([len(episode) for episode in episodes], spec.n_obs_steps, spec.n_action_steps)
         store = cls(
@@ -99,13 +99,13 @@ class Store:
         return self.actions[self.starts[rows][:, None] + np.arange(self.spec.n_action_steps)]
 
     def rows_at(self, episode_ids: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """The rows (m,) that act first at some steps (m,) of episodes (m,); -1 for episodes that are not there."""
+        """The rows (m,) whose first actions are at some steps (m,) of episodes (m,); -1 for unknown episodes."""
         episodes = np.minimum(np.searchsorted(self.episode_ids, episode_ids), len(self.episode_ids) - 1)
         first = (np.cumsum(self.counts) - self.counts)[episodes]
         return np.where(self.episode_ids[episodes] == episode_ids, first + steps - self.spec.first_step, -1)
 
     def append(self, episode: Episode, episode_id: int, rows: Rows) -> Store:
-        """With the rows of one more episode; refuses one that has none."""
+        """The store with the rows of one more episode, which must have some."""
         if not rows.counts.sum():
             raise too_short([len(episode)], self.spec.n_obs_steps, self.spec.n_action_steps)
         breathe()
@@ -132,7 +132,7 @@ class Store:
         return grown
 
     def keep(self, keep: np.ndarray) -> Store:
-        """With the episodes alone where `keep` (E,) is true; refuses those that have no windows."""
+        """The store of the episodes where `keep` (E,) is true; refused if they have no windows."""
         counts, lengths = self.counts[keep], self.lengths[keep]
         episodes = tuple(episode for episode, kept in zip(self.episodes, keep, strict=True) if kept)
         if not counts.sum():
@@ -160,7 +160,7 @@ class Store:
         )
 
     def first(self, n: int) -> Store:
-        """With the first n episodes alone, whose rows are not copied."""
+        """The store of the first n episodes, without copying their rows."""
         n_rows, n_actions, keep = self.counts[:n].sum(), self.lengths[:n].sum(), np.arange(len(self.episodes)) < n
         per_row = ("starts", "row_episodes", "row_steps", "poses", "held")
         per_episode = (
@@ -176,7 +176,7 @@ class Store:
         )
 
     def kept_without(self, episode_id: int) -> np.ndarray:
-        """(E,), which episodes are left without one, if it is there and not the last."""
+        """A mask (E,) of all episodes but one, which must exist and not be the only one."""
         keep = self.episode_ids != episode_id
         if keep.all():
             raise DataError(f"unknown episode {episode_id}: it was never added, or was removed")

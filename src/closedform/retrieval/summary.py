@@ -1,4 +1,4 @@
-"""Summary: what has to be known of all episodes of a large store together."""
+"""Summary: statistics of all episodes of a large store."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from closedform.retrieval.statistics import Statistics
 
 @dataclass(frozen=True)
 class Summary:
-    """What has to be known of all episodes together, and is not read again when a store is opened.
+    """Statistics of all episodes, saved so that opening a store need not read the episodes again.
 
     Attributes:
         feature_statistics, action_statistics: see `Store`, of all as one group.
         turn_sums: (1, hands, 3, 3)
         action_range: (2, D_a), the lowest and highest value of each number of an action.
         last_observations: (E, D_o)
-        held: (n, hands), int8, or (0, hands) where it cannot be told what hands hold.
+        held: (n, hands), int8, or (0, hands) if grasps cannot be detected.
     """
 
     feature_statistics: Statistics
@@ -35,7 +35,7 @@ class Summary:
 
     @classmethod
     def of(cls, spec: ModelSpec, episodes: Sequence[Episode], lifted: np.ndarray) -> Summary:
-        """Of some episodes, the features of whose windows are given before they are scaled."""
+        """Summarizes episodes, given the features of their windows before scaling."""
         transfer = spec.transfer
         steps = [spec.windows.window_steps(len(episode)) for episode in episodes]
         poses = [transfer.body_poses(episode.observations) for episode in episodes]
@@ -54,7 +54,7 @@ class Summary:
         )
 
     def append(self, other: Summary) -> Summary:
-        """Of the episodes of both."""
+        """The summary of the episodes of both."""
         low, high = np.stack([self.action_range, other.action_range], axis=1)
         return Summary(
             feature_statistics=self.feature_statistics.append(other.feature_statistics).pooled(),
@@ -66,7 +66,7 @@ class Summary:
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """By name, to be saved."""
+        """The arrays to save, by name."""
         arrays = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -90,11 +90,11 @@ class Summary:
         return cls(**values)
 
     def problem(self, spec: ModelSpec, n_episodes: int, n_windows: int, width: int) -> str | None:
-        """What is wrong with a summary that was read: an array of another shape or type, or numbers that cannot be.
+        """What is wrong with a summary that was read: a wrong shape or type, or impossible numbers; None if nothing.
 
         Args:
             spec: of the model.
-            n_episodes, n_windows: that it should be of.
+            n_episodes, n_windows: of its demonstrations.
             width: of features.
         """
         transfer, cutting = spec.transfer, spec.windows

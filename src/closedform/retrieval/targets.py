@@ -1,4 +1,4 @@
-"""Targets: actions that displace an observed body, as the absolute targets that they command."""
+"""Targets: actions that displace an observed body, converted into the absolute targets that they command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from closedform.demos.inference.sample import WIDEST, Sample
 from closedform.demos.layout import Layout
 from closedform.errors import ConfigError
 
-_LARGEST = 1e12  # of a scale, so that what is divided by it stays finite
+_LARGEST = 1e12  # scale, so that dividing by it stays finite
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Displacement:
 
     @property
     def keep(self) -> float:
-        """The share of a lead that is left after a step: a body that closes the rest of it is `lag` steps late."""
+        """The fraction of a lead that remains after a step, for a body that follows `lag` steps late."""
         return self.lag / (1 + self.lag)
 
     @property
@@ -59,18 +59,19 @@ class Displacement:
 class Targets:
     """Converts displacements into the targets that they command, and back.
 
-    A displacement has no place, so that nothing pulls it back to a path, and no frame can move it. What it commands has
-    one: a controller adds displacements a_t up to a target, which a body x_t follows with a delay. How far the target
-    is ahead follows from the actions alone,
+    A displacement has no location, so that nothing pulls it back to a path, and no frame can move it. Its target has
+    one: a controller sums displacements a_t into a target, which a body x_t follows with a delay. How far the target
+    leads follows from the actions alone,
 
         lead_t = lag / (1 + lag) * lead_{t-1} + scale * a_t,     target_t = x_t + lead_t,
 
-    where the first factor is what a body that follows as a first-order system, `lag` steps late on average, leaves of a
-    lead in a step. It makes an error in the scale or a blocked hand fade, which would stay in a plain sum. Without
-    delay the target is the next position. In the state in which it was demonstrated, a target gives back its action.
+    where the first factor is the fraction of a lead that a first-order system, `lag` steps late on average, leaves
+    after a step. It makes errors from a wrong scale or a blocked hand decay, which would persist in a plain sum.
+    Without delay the target is the next position. In the state in which it was demonstrated, a target converts back to
+    its action.
 
     Attributes:
-        displacements: which numbers of actions are converted; the others stay.
+        displacements: which numbers of actions are converted; the others are unchanged.
     """
 
     displacements: tuple[Displacement, ...]
@@ -148,12 +149,12 @@ class Targets:
     def to_actions(self, chunks: np.ndarray, observations: np.ndarray, lead: np.ndarray | None = None) -> np.ndarray:
         """The displacements that lead to targets, one after the other, within the demonstrated range.
 
-        What is cut off by the range is made up for in later steps of the chunk.
+        What the range cuts off is made up for in later steps of the chunk.
 
         Args:
             chunks: (..., N_a, D_a), of targets.
-            observations: (..., D_o), where the body is.
-            lead: of the controller's present target; None for one at rest.
+            observations: (..., D_o), with the body's position.
+            lead: of the controller's current target; None for one at rest.
         """
         actions, lead, first = chunks.copy(), self.start() if lead is None else lead, 0
         for part in self.displacements:
@@ -167,12 +168,12 @@ class Targets:
         return actions
 
     def to_json(self) -> list[dict[str, Any]]:
-        """As plain lists and dictionaries."""
+        """The displacements as plain lists and dictionaries."""
         return [asdict(part) for part in self.displacements]
 
     @classmethod
     def from_json(cls, parts: Any, observation_layout: Layout, action_layout: Layout) -> Targets:
-        """The inverse of `to_json`; what does not fit the layouts is refused."""
+        """The inverse of `to_json`; an error if they do not fit the layouts."""
         if not isinstance(parts, Sequence) or isinstance(parts, str) or not parts:
             raise ConfigError(f"targets: expected a list of displacements, found {type(parts).__name__}")
         pairs = cls.candidates(observation_layout, action_layout)

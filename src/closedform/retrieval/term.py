@@ -1,4 +1,4 @@
-"""Term: what makes some demonstrations count as further away than their observations are."""
+"""Term: an addition to squared distances that makes some demonstrations count as farther away."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Array = Any
 
 
 class Term(ABC):
-    """A number for each candidate, which is added to its squared distance in the metric.
+    """A number for each candidate that is added to its squared distance in the metric.
 
     A term is a frozen dataclass of numbers and arrays. It is written against the array API, so that the same lines run
-    on numpy arrays and, for many plans at once, on torch tensors. For speed, the compiled planners know some terms
+    on numpy arrays and, for many plans at once, on torch tensors. For speed, the compiled planners implement some terms
     themselves: `hook` is the field of `kernels.records.Terms` that such a term fills.
 
         @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Term(ABC):
     hook: ClassVar[str | None] = None
 
     def fit(self, store: Store, kernel: ObservationKernel) -> Term:
-        """The term with what it has to know of all demonstrations; called whenever these change."""
+        """The term fitted to all demonstrations; called whenever these change."""
         return self
 
     @abstractmethod
     def __call__(self, candidates: Candidates) -> Array:
-        """(..., k), in the units of the squared metric."""
+        """The additions (..., k), in units of the squared metric."""
 
     def record(self) -> NamedTuple:
         """What the compiled planners read, for a term with a hook."""

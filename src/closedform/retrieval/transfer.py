@@ -1,4 +1,4 @@
-"""Transfer: what a demonstration says here."""
+"""Transfer: how a demonstrated chunk applies to the current scene."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _NO_POSES = np.empty((1, 0, 0))
 _UNDECIDED = (
-    1e-5  # of the step between two values, by which rounding must not decide; in the middle it is the lower one
+    1e-5  # of the step between two values: so close to the middle, rounding must not decide; it is the lower one
 )
 
 
@@ -60,12 +60,12 @@ class TransferSpec:
 
     @cached_property
     def selected_frames(self) -> tuple[Frame, ...]:
-        """The frames asked for."""
+        """The requested frames."""
         return self.body_poses.select(self.frames)
 
     @cached_property
     def hands(self) -> tuple[Hand, ...]:
-        """The hands that actions command; the paper's do not know what they grasp."""
+        """The hands that actions command; in the paper's policy, grasps are not detected."""
         return hands_of(self.encoding, self.body_poses, holding=self.frames == "auto")
 
     @cached_property
@@ -108,7 +108,7 @@ class Bounded(NamedTuple):
 
 @dataclass(frozen=True)
 class Transfer:
-    """Brings chunks from where they were demonstrated to where they are needed, and out again as a robot's actions.
+    """Transfers chunks from where they were demonstrated to the current scene, and back to robot actions.
 
     How a chunk is transferred is a *choice*, (hands, 2): of each hand the frame, and the body it has grasped or -1.
     Transferred chunks are normalized, to about [-1, 1], for diffusion.
@@ -117,7 +117,7 @@ class Transfer:
         spec: what layouts say.
         turns: (hands, 3, 3), see `turn_sum`.
         scaling: how actions in each frame are normalized.
-        bounded: the entries of actions that keep to what was demonstrated.
+        bounded: the action entries that stay within the demonstrated values.
     """
 
     spec: TransferSpec
@@ -128,7 +128,7 @@ class Transfer:
     @classmethod
     def of(cls, spec: TransferSpec, store: Store) -> Transfer:
         """Of demonstrations."""
-        scaling = action_scaling(spec, store.action_statistics)  # which refuses actions that cannot be scaled
+        scaling = action_scaling(spec, store.action_statistics)  # raises an error if actions cannot be scaled
         low, high = store.action_range
         return cls(
             spec=spec,
@@ -143,12 +143,12 @@ class Transfer:
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """Those to choose from."""
+        """The frames to choose from."""
         return self.spec.selected_frames
 
     @property
     def hands(self) -> tuple[Hand, ...]:
-        """Each is transferred by itself."""
+        """The hands, each transferred separately."""
         return self.spec.hands
 
     @property
@@ -187,7 +187,7 @@ class Transfer:
         return all(held < 0 and self.frames[frame].body < 0 for frame, held in choice.tolist())
 
     def names(self, choice: np.ndarray) -> tuple[str, str]:
-        """The frames of a choice, as `lid / trash`, and what is grasped, as `nothing / hammer` or not at all."""
+        """The frames of a choice, such as `lid / trash`, and the grasped bodies, such as `nothing / hammer`, or ""."""
         pairs, bodies = choice.tolist(), self.spec.body_poses.bodies
         frames = " / ".join([self.frames[frame].name for frame, _ in pairs])
         if all(body < 0 for _, body in pairs):
@@ -195,13 +195,13 @@ class Transfer:
         return frames, " / ".join([bodies[body][0] if body >= 0 else "nothing" for _, body in pairs])
 
     def choose(self, store: Store, rows: np.ndarray, squared: np.ndarray) -> np.ndarray:
-        """The choice for some rows: for each hand what it has grasped, and the frame in which chunks vary least.
+        """The choice for some rows: for each hand the grasped body, and the frame in which chunks vary least.
 
-        A grasped body moves with the hand, so that its frame is left out; instead, the targets are those of the grasped
-        body. Of frames that are equally good it is the first.
+        A grasped body moves with the hand, so its frame is not considered; instead, the targets are those of the
+        grasped body. Among equally good frames the first is chosen.
 
         Args:
-            store: of the rows.
+            store: the store of the rows.
             rows, squared: (k,), neighbors and their squared distances; the nearest vote.
         """
         if len(self.frames) == 1 and not any(hand.holds for hand in self.hands):
@@ -228,12 +228,12 @@ class Transfer:
         return self.into(store.encoded_chunks(rows), store.poses[rows], choice)
 
     def normalized_chunks(self, store: Store, rows: np.ndarray, choice: np.ndarray) -> np.ndarray:
-        """The same as diffusion sees them, (m, N_a * D)."""
+        """The same, normalized for diffusion, (m, N_a * D)."""
         offset, scale = self.normalization(choice)
         return ((self.chunks(store, rows, choice) - offset) * scale).reshape(len(rows), -1)
 
     def normalization(self, choice: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Offset and scale (D,) of encoded actions that are transferred: normalized = (encoded - offset) * scale."""
+        """Offset and scale (D,) of transferred encoded actions: normalized = (encoded - offset) * scale."""
         if len(choice) == 1:
             frame = choice[0, 0]
             return self.scaling.offset[frame], self.scaling.scale[frame]
@@ -274,12 +274,12 @@ class Transfer:
         return result
 
     def to_robot(self, chunks: np.ndarray, choices: np.ndarray, observations: np.ndarray) -> np.ndarray:
-        """The robot's actions that normalized chunks stand for.
+        """Converts normalized chunks to robot actions.
 
         Args:
             chunks: (B, n, N_a * D)
             choices: (B, hands, 2), how they were transferred.
-            observations: (B, D_o), where they are needed.
+            observations: (B, D_o), of the current scenes.
 
         Returns:
             (B, n, N_a, D_a)
@@ -292,20 +292,20 @@ class Transfer:
         return self.decoded(encoded.reshape(*chunks.shape[:2], self.spec.n_action_steps, -1))
 
     def decoded(self, encoded: np.ndarray) -> np.ndarray:
-        """Actions of encoded ones (B, n, N_a, D), which keep to what was demonstrated where they have to."""
+        """Decodes actions (B, n, N_a, D); bounded entries stay within the demonstrated values."""
         actions = self.encoding.decode(encoded)
         for kind, columns, low, high in self.bounded:
             values = actions[..., columns]
             if kind == "binary":
                 actions[..., columns] = np.where(values * 2 > low + high + _UNDECIDED * (high - low), high, low)
-            else:  # an angle, without jumps and on the turn that was demonstrated
+            else:  # an angle, without jumps and within the demonstrated turns
                 values = np.unwrap(values, axis=2)
                 turns = np.round((values.mean(2, keepdims=True) - (low + high) / 2) / (2 * np.pi))
                 actions[..., columns] = values - 2 * np.pi * turns
         return actions
 
     def _back_reference(self, chunks: np.ndarray, choices: np.ndarray, observations: np.ndarray) -> np.ndarray:
-        """Encoded actions where they are needed, one choice after the other."""
+        """Encoded actions in the current scenes, one choice after the other."""
         size, n_samples, _ = chunks.shape
         encoded = chunks.reshape(size, n_samples * self.spec.n_action_steps, self.encoding.width).copy()
         for choice in choices if size == 1 else np.unique(choices, axis=0):
@@ -330,12 +330,12 @@ class Transfer:
         return any(frame.body >= 0 for frame in self.frames) or any(hand.holds for hand in self.hands)
 
     def poses(self, observations: np.ndarray) -> np.ndarray:
-        """The poses (B, bodies, width) that chunks are brought to; of no body where nothing can be transferred."""
+        """The poses (B, bodies, width) that chunks are transferred to; of no bodies if nothing can be transferred."""
         return self.spec.body_poses(observations) if self.moves else _NO_POSES
 
 
 def _majority(held: np.ndarray) -> int:
-    """The body that more than half of some demonstrations have grasped; -1 if there is none."""
+    """The body grasped in more than half of some demonstrations; -1 if there is none."""
     bodies, counts = np.unique(held, return_counts=True)
     return int(bodies[np.argmax(counts)]) if 2 * counts.max() > len(held) else -1
 

@@ -32,7 +32,7 @@ class WindowSpec:
         return np.maximum(lengths - missing, 0)
 
     def check_size(self, lengths: np.ndarray, action_width: int) -> None:
-        """Refuses windows or padded actions of episodes of these lengths that would take more memory than there is."""
+        """Refuses episodes of these lengths if their windows or padded actions would take too much memory."""
         n_windows, n_steps = int(self.n_windows(lengths).sum()), int(lengths.sum())
         windows = n_windows * self.n_obs_steps * self.observation_layout.width
         what = f"{n_windows} windows of n_obs_steps = {self.n_obs_steps} observations"
@@ -43,9 +43,9 @@ class WindowSpec:
 
     @property
     def first_step(self) -> int:
-        """The step at which the first window of an episode acts."""
+        """The step of the first action of an episode's first window."""
         return 0 if self.padding else self.n_obs_steps - 1
 
     def window_steps(self, length: int) -> np.ndarray:
-        """The steps at which the windows of an episode act first."""
+        """The steps of the first actions of an episode's windows."""
         return self.first_step + np.arange(int(self.n_windows(np.array(length))))

@@ -1,4 +1,4 @@
-"""Windows: what a store knows about each row, computed from the recorded steps when it is asked for."""
+"""Windows: the rows of a store, computed on demand from the recorded steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Computed:
-    """Reads like an array whose rows are computed when they are asked for."""
+    """Reads like an array, but its rows are computed on demand."""
 
     def __init__(self, function: Callable[[np.ndarray], np.ndarray], length: int):
         self._function = function
@@ -35,10 +35,10 @@ class Computed:
 
 
 class Recorded:
-    """The steps of episodes one after the other, as they were recorded; they may lie in a memory-mapped file.
+    """The steps of all episodes as recorded, concatenated; they may be memory-mapped.
 
     Args:
-        parts: arrays (T, D) that follow on each other: what was there first, and what was added since.
+        parts: consecutive arrays (T, D): the original steps, and those added since.
     """
 
     def __init__(self, parts: Sequence[np.ndarray]):
@@ -58,19 +58,19 @@ class Recorded:
         return result
 
     def add(self, values: np.ndarray) -> Recorded:
-        """With more steps; what was there first is not copied."""
+        """With more steps; the original ones are not copied."""
         return Recorded([self.parts[0], np.concatenate([*self.parts[1:], values])])
 
 
 class Located(NamedTuple):
-    """Where some windows are: the episode of each, and the step in it at which they act first; (m,) each."""
+    """The episode of each of some windows, and the step of its first action; (m,) each."""
 
     episodes: np.ndarray
     steps: np.ndarray
 
 
 class Windows:
-    """The windows of recorded episodes; nothing is stored but the episodes themselves.
+    """The windows of recorded episodes; only the episodes themselves are stored.
 
     Args:
         spec: of the model.
@@ -96,7 +96,7 @@ class Windows:
 
     @classmethod
     def of(cls, spec: ModelSpec, episodes: Sequence[Episode]) -> Windows:
-        """Those of some episodes, whose steps are copied into one piece."""
+        """The windows of episodes, whose steps are copied into contiguous arrays."""
         lengths = np.array([len(episode) for episode in episodes])
         observations = Recorded([np.concatenate([episode.observations for episode in episodes])])
         actions = Recorded([np.concatenate([episode.actions for episode in episodes])])
@@ -137,11 +137,11 @@ class Windows:
         return self.locate(rows).episodes
 
     def steps(self, rows: np.ndarray) -> np.ndarray:
-        """The step at which each row acts first."""
+        """The step of each row's first action."""
         return self.locate(rows).steps
 
     def starts(self, rows: np.ndarray) -> np.ndarray:
-        """Where each row's actions begin, among those of episodes that are padded at their ends."""
+        """Where each row's actions begin among the actions of padded episodes."""
         at = self.locate(rows)
         return at.steps + (self._padded_ends - self.padded_lengths)[at.episodes]
 
@@ -177,7 +177,7 @@ class Windows:
         return self._transfer.encoding.encode(actions)
 
     def encoded_actions(self, at: np.ndarray) -> np.ndarray:
-        """Encoded actions of episodes that are padded at their ends. (...) -> (..., D)."""
+        """Encoded actions of padded episodes. (...) -> (..., D)."""
         episodes = np.searchsorted(self._padded_ends, at, side="right")
         steps = at - (self._padded_ends - self.padded_lengths)[episodes]
         last = self.lengths[episodes] - 1

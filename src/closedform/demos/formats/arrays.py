@@ -73,7 +73,7 @@ class _Archive:
         member = self.archive.getinfo(f"{name}.npy")
         with self.archive.open(member) as file:
             array = _read_npy(self.path, name, file, member.file_size, self.sizes)
-            file.read()  # to the end, where zip compares the checksum
+            file.read()  # to the end, where zip verifies the checksum
         return array
 
 

@@ -79,7 +79,7 @@ def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
             raise LoadError(
                 f"{path}: expected delta actions to make {options.actions}, found {kind}: start from the recording"
             )
-        options = replace(options, actions="recorded")  # they are so already
+        options = replace(options, actions="recorded")  # they already are
     form = "absolute" if is_absolute(environment) and options.actions == "recorded" else options.actions
     pairs, layouts = [], {}
     for name in (everything[index] for index in chosen):

@@ -13,7 +13,7 @@ import numpy as np
 
 from closedform.errors import ConfigError, LoadError
 
-ALWAYS = 1 << 30  # bytes that are read however small the files are
+ALWAYS = 1 << 30  # bytes that are allowed however small the files are
 _RATIO = 100  # demonstrations compress by less than 20; what grows more than this is a mistake or an attack
 VARIABLE = "CLOSEDFORM_LARGEST"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

@@ -113,7 +113,7 @@ def _lz4(data: bytes, _: dict[str, Any], largest: int) -> bytes:
 
 def _zstd(data: bytes, _: dict[str, Any], largest: int) -> bytes:
     size = _zstd_size(data)
-    if size is None:  # a stream that does not say; pyarrow reads as much of it as it is told to
+    if size is None:  # a stream of unknown size, of which pyarrow reads only the requested bytes
         import pyarrow as pa
 
         return pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(largest + 1)

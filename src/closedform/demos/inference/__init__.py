@@ -1,1 +1,1 @@
-"""What the numbers of demonstrations are, found in the numbers themselves."""
+"""Inference of what the numbers of demonstrations are, from the numbers themselves."""

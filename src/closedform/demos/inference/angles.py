@@ -9,15 +9,15 @@ import numpy as np
 from closedform.demos.inference.sample import Sample
 
 TURN = 2 * np.pi
-RARE = 0.1  # of all steps may be jumps
-SWING = 0.07  # of a body's motion that its turning has to explain, at least
+RARE = 0.1  # of all steps may be jumps, at most
+SWING = 0.07  # of a body's motion must be explained by its rotation, at least
 
 
 def wraps(values: np.ndarray, steps: np.ndarray, turn: float = TURN) -> np.ndarray:
-    """How often each column jumps by a whole turn, 0 where it jumps otherwise too. (N, D) -> (D,)
+    """How often each column jumps by a whole turn; 0 if it also jumps by other amounts. (N, D) -> (D,)
 
-    A wrapped angle stays within one turn, moves little in most steps, and where it jumps arrives where it would have
-    been without the jump.
+    A wrapped angle stays within one turn, moves little in most steps, and each jump, up to a whole turn, is as small as
+    its other steps.
     """
     if len(steps) < 8:
         return np.zeros(values.shape[1], int)
@@ -27,25 +27,25 @@ def wraps(values: np.ndarray, steps: np.ndarray, turn: float = TURN) -> np.ndarr
     ordinary = np.quantile(np.where(jumps, 0.0, change), 0.99, axis=0)
     rest = np.where(jumps, np.abs(turn - change), 0.0).max(0)
     spread = np.ptp(values, axis=0)
-    # Most of the jumps a person makes are small; the one at the seam is as small as any other.
+    # Most steps of a person's motion are small, and the one across the seam is as small as any other.
     sound = (rest < np.maximum(6 * ordinary, 0.03 * turn)) & (ordinary < 0.1 * turn)
     sound &= (spread < 1.005 * turn) & (spread > 0.9 * turn) & (counts < RARE * len(steps))
     return np.where(sound, counts, 0)
 
 
 def is_swung(shares: tuple[float, float, float]) -> bool:
-    """Whether the result of `swings` says that a column is an angle that turns a body."""
+    """Whether the result of `swings` shows that a column is an angle that turns a body."""
     return shares[0] > SWING and shares[0] > 1.8 * max(shares[1:])
 
 
 def swings(sample: Sample, place: Sequence[int], column: int) -> tuple[float, float, float]:
-    """How much of the motion of a point in the plane is that of a body which turns by a column's radians.
+    """How much of a planar point's motion is explained by a body that rotates by a column's radians.
 
-    A body turns about its center of mass, and a recorded position that is not there swings around it:
-    dp = dR(angle) c for some c, found by least squares.
+    A body rotates about its center of mass, and a recorded position elsewhere swings around it: dp = dR(angle) c for
+    some c, found by least squares.
 
     Returns:
-        The share that is explained; with the angle turning the other way; and with the phase left out.
+        The fraction explained; the same with the opposite sign of the angle; and without the phase.
     """
     steps = sample.steps(1)
     turned = sample.x[steps + 1, column] - sample.x[steps, column]

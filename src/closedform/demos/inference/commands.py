@@ -9,20 +9,20 @@ import numpy as np
 from closedform.demos.inference.sample import Sample, dot
 
 LAGS = 9  # steps of delay that are tried
-WINDOW = 5  # steps over which displacements are added up, so that noise averages out
+WINDOW = 5  # steps over which displacements are summed, so that noise averages out
 STEPS = 3000
-LEVEL = 0.5  # of a target's variance that the observed number explains without being scaled
-ALONE = 0.9  # the same where one number is commanded and none of its neighbors
-SCALED = 0.8  # squared correlation of a target in other units, such as a joint's in shares of its range
-LEAD = 0.1  # how well where the target is ahead says where the number goes
+LEVEL = 0.5  # of a target's variance that the observed number explains without scaling
+ALONE = 0.9  # the same if one number is commanded and none of its neighbors
+SCALED = 0.8  # squared correlation of a target in other units, such as a joint's in fractions of its range
+LEAD = 0.1  # how well the offset of the target predicts the number's motion
 EACH, TOGETHER = 0.25, 0.6  # what displacements explain of each number, and of the motion of three
-PAIR = 0.8  # the same of the motion of two, of which chance finds more
+PAIR = 0.8  # the same for the motion of two, which chance explains more often
 EXACT = 0.98
-SHIFTS = (0.2, 0.35, 0.5, 0.65, 0.8)  # of an episode by which actions are moved to see what they explain there
-GAIN = 0.3  # of what they leave open there that they explain at their own time
+SHIFTS = (0.2, 0.35, 0.5, 0.65, 0.8)  # of an episode, by which actions are shifted for comparison
+GAIN = 0.3  # of what shifted actions leave unexplained, which unshifted ones must explain
 CHANCE = 0.01
 PHASES = 30  # parts of an episode at which episodes are compared
-CANDIDATES = 24  # runs that are looked at closely
+CANDIDATES = 24  # runs that are examined closely
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Match:
         action, observation: the first column of each run.
         size: how many.
         scale, lag, r2: see `Command`.
-        each: what is explained of each number.
-        overall: the share of all of the observed motion that is explained, rest included; a thing that is carried
+        each: the explained fraction of each number.
+        overall: the explained fraction of all observed motion, including while the action rests; a carried object
             follows as well as the hand that carries it, but not all the time.
-        further: how many more numbers next to the run are commanded one for one, in other units; joints go on.
-        astray: how many other numbers of the action command observed numbers elsewhere, so that order tells nothing.
+        further: how many more numbers next to the run are commanded one for one, in other units, as joints would be.
+        astray: how many other numbers of the action command observed numbers elsewhere, so that order means nothing.
     """
 
     how: str
@@ -65,7 +65,7 @@ class Match:
 
 
 def find_commands(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list[Match]:
-    """Runs of columns that command runs of columns, targets and displacements; no column is in two.
+    """Runs of action columns that command runs of observed columns, as targets or displacements, without overlap.
 
     Args:
         sample: the data.
@@ -80,7 +80,7 @@ def find_commands(sample: Sample, free: np.ndarray, free_actions: np.ndarray) ->
 
 
 def _targets(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list[Match]:
-    """Actions that are where a number will be: of the same unit and origin, and ahead of it."""
+    """Actions that are future values of a number: with the same unit and origin, and ahead of it."""
     n_a, n_o = sample.a.shape[1], sample.x.shape[1]
     level, lags = np.full((n_a, n_o), -np.inf), np.zeros((n_a, n_o), int)
     for lag in range(LAGS):
@@ -121,11 +121,11 @@ def _targets(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list
         for run in runs
         if len(run) > 1 or level[run[0], pairs[run[0]]] > ALONE
     ]
-    return [match for match in matches if is_no_chance(sample, match)]
+    return [match for match in matches if is_significant(sample, match)]
 
 
 def _correlated(sample: Sample) -> np.ndarray:
-    """The squared correlation of each number of an action with each one observed a step later. (D_a, D_o)"""
+    """The squared correlation of each action number with each number observed one step later. (D_a, D_o)"""
     steps = sample.steps(1, most=STEPS)
     if len(steps) < 16:
         return np.zeros((sample.a.shape[1], sample.x.shape[1]))
@@ -136,7 +136,7 @@ def _correlated(sample: Sample) -> np.ndarray:
 
 
 def _further(linked: np.ndarray, j: int, i: int, size: int) -> int:
-    """How many pairs of columns on either side of a run go on with it. `linked` is (D_a, D_o)."""
+    """How many linked pairs of columns continue a run on either side. `linked` is (D_a, D_o)."""
     count = 0
     for step, at in ((1, size), (-1, -1)):
         while 0 <= j + at < linked.shape[0] and 0 <= i + at < linked.shape[1] and linked[j + at, i + at]:
@@ -145,7 +145,7 @@ def _further(linked: np.ndarray, j: int, i: int, size: int) -> int:
 
 
 def _leads(sample: Sample, j: int, i: int, lag: int) -> bool:
-    """Whether a number moves toward the target; a controller that saturates moves only so fast."""
+    """Whether a number moves toward the target; a saturated controller limits only its speed."""
     ahead = min(max(lag, 1), int(sample.left.max()))
     steps = sample.steps(ahead, most=STEPS)
     if len(steps) < 16:
@@ -161,7 +161,7 @@ def _leads(sample: Sample, j: int, i: int, lag: int) -> bool:
 
 
 def _diagonals(pairs: dict[int, int]) -> list[list[int]]:
-    """Runs of action columns whose observed columns are a run too."""
+    """Runs of action columns whose observed columns also form a run."""
     runs: list[list[int]] = []
     for j in sorted(pairs):
         if runs and j == runs[-1][-1] + 1 and pairs[j] == pairs[runs[-1][-1]] + 1:
@@ -172,22 +172,22 @@ def _diagonals(pairs: dict[int, int]) -> list[list[int]]:
 
 
 def displacement_sums(sample: Sample, lag: int, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """What was commanded and what moved in windows of steps. Returns (n, D_a) and the (n,) steps where they begin."""
+    """The commanded displacement in windows of steps. Returns (n, D_a) and the (n,) steps where they begin."""
     steps = sample.steps(window, before=lag, most=STEPS)
     return sample.total[steps - lag + window] - sample.total[steps - lag], steps
 
 
-def is_no_chance(sample: Sample, match: Match) -> bool:
-    """Whether a match is better than that of the same actions at other times, and than the best of many by chance.
+def is_significant(sample: Sample, match: Match) -> bool:
+    """Whether a match is better than with the same actions at other times, and than the best of many by chance.
 
-    Slow paths have few independent values, as many as the actions cross their mean; and actions with an offset explain
-    whatever drifts, at any time.
+    Slow paths have few independent values, about as many as times that the actions cross their mean; and actions with
+    an offset explain any drift, at any time.
     """
     columns, own = list(match.action_columns), sample.a[:, list(match.action_columns)]
     centered = own - own.mean(0)
     crossings = np.sum(np.diff(np.sign(centered), axis=0) != 0) / sample.n_episodes + 1
     crossings *= 1 + (sample.n_episodes - 1) * _unlike(sample, own)
-    if match.how == "target":  # unit and origin of each number agree too
+    if match.how == "target":  # the unit and origin of each number agree as well
         crossings += 2 * match.size
     tried = sample.a.shape[1] * sample.x.shape[1] * LAGS
     if np.log(tried) + crossings / 2 * np.log(max(1 - match.r2, 1e-12)) > np.log(CHANCE):
@@ -207,7 +207,7 @@ def is_no_chance(sample: Sample, match: Match) -> bool:
 
 
 def _unlike(sample: Sample, values: np.ndarray) -> float:
-    """The share of the variance that is not common to all episodes at the same part of them. (N, D) -> 0 to 1."""
+    """The fraction of the variance that is not shared by all episodes at the same phase. (N, D) -> 0 to 1."""
     long = np.flatnonzero(np.diff(sample.bounds) > 1)
     if len(long) < 2:
         return 1.0
@@ -217,7 +217,7 @@ def _unlike(sample: Sample, values: np.ndarray) -> float:
 
 
 def _explained_at(sample: Sample, match: Match, actions: np.ndarray) -> float:
-    """What actions (N, size) explain of the numbers that they command."""
+    """The fraction that actions (N, size) explain of the numbers that they command."""
     columns, lag = list(match.observation_columns), round(match.lag)
     if match.how == "target":
         steps = sample.steps(lag, most=STEPS)
@@ -231,7 +231,7 @@ def _explained_at(sample: Sample, match: Match, actions: np.ndarray) -> float:
 
 
 def moved_as_commanded(sample: Sample, match: Match, columns: list[int], of: list[int]) -> float:
-    """What a displacement explains of the motion of some columns at the times at which others move."""
+    """The fraction that a displacement explains of the motion of some columns while others move."""
     commanded, steps = displacement_sums(sample, round(match.lag), WINDOW)
     if len(steps) < 16:
         return 0.0
@@ -242,12 +242,12 @@ def moved_as_commanded(sample: Sample, match: Match, columns: list[int], of: lis
 
 
 def _fast(moved: np.ndarray) -> np.ndarray:
-    """Where a number moves at all: one that presses against something does not follow its commands."""
+    """Where a number moves at all: one that is blocked does not follow its commands."""
     return np.abs(moved) > np.maximum(0.1 * np.quantile(np.abs(moved), 0.99, axis=0), 1e-12)
 
 
 def _displacements(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -> list[Match]:
-    """Actions that are by how much a number will change: in each run of one scale and one delay."""
+    """Actions that are future changes of a number, each run with one scale and one delay."""
     best = np.zeros((sample.a.shape[1], sample.x.shape[1]))
     scales = np.zeros_like(best)
     if not (free.any() and free_actions.any()):
@@ -270,7 +270,7 @@ def _displacements(sample: Sample, free: np.ndarray, free_actions: np.ndarray) -
 
 
 def _runs_of_one_scale(sample: Sample, best: np.ndarray, scales: np.ndarray) -> list[Match]:
-    """The longest and best runs first; a run's numbers have one unit, so scales alike."""
+    """Runs, the longest and best first; a run's numbers have one unit, so similar scales."""
     n_a, n_o = best.shape
     candidates = []
     for j, i in np.argwhere(best > EACH):
@@ -278,7 +278,7 @@ def _runs_of_one_scale(sample: Sample, best: np.ndarray, scales: np.ndarray) -> 
         while j + size < n_a and i + size < n_o:
             own = np.arange(size + 1)
             each, scale = best[j + own, i + own], scales[j + own, i + own]
-            # Up to three a number that hardly moves may look slower; the fourth has to be like the others.
+            # Among the first three, one that hardly moves may look slower; a fourth has to match the others.
             spread, weakest = (5.0, EACH) if size < 3 else (2.0, max(EACH, 0.5 * each[:-1].mean()))
             if each[-1] <= weakest or scale.max() > spread * scale.min():
                 break
@@ -302,7 +302,7 @@ def _runs_of_one_scale(sample: Sample, best: np.ndarray, scales: np.ndarray) -> 
             and set(match.observation_columns).isdisjoint(other.observation_columns)
             for other in chosen
         )
-        if apart and is_no_chance(sample, match):
+        if apart and is_significant(sample, match):
             chosen.append(match)
     return chosen
 
@@ -311,7 +311,7 @@ def _common(sample: Sample, j: int, i: int, size: int) -> tuple[float, float, fl
     """How well one scale and one delay explain a run's motion.
 
     Returns:
-        The share that is explained while it moves, the scale, the delay, and the share of all that is explained.
+        The fraction explained while it moves, the scale, the delay, and the fraction explained of all motion.
     """
     found: list[tuple[float, float, float]] = []
     for window in (1, WINDOW):
@@ -337,9 +337,9 @@ def _common(sample: Sample, j: int, i: int, size: int) -> tuple[float, float, fl
 
 
 def _response(sample: Sample, j: int, i: int, size: int) -> tuple[float, float] | None:
-    """The sum and the mean delay of how numbers respond to a command in the steps after it, by least squares.
+    """The sum and the mean delay of the response of numbers to a command, by least squares.
 
-    None where the data does not tell: commands that change slowly, or a response that is not mainly forward.
+    None if the data do not determine it: commands that change slowly, or a response that is not mainly forward.
     """
     steps = sample.steps(1, before=LAGS, most=STEPS)
     if len(steps) < 10 * LAGS:
@@ -360,6 +360,6 @@ def _response(sample: Sample, j: int, i: int, size: int) -> tuple[float, float] 
 
 
 def _explained(commanded: np.ndarray, moved: np.ndarray) -> tuple[float, float]:
-    """The share of a motion that is proportional to what was commanded, negative if it goes against it; the factor."""
+    """The fraction of a motion that is proportional to the command, negative if opposed to it; and the factor."""
     product, energy = dot(commanded, moved), max(dot(commanded, commanded), 1e-150)
     return product * abs(product) / (energy * max(dot(moved, moved), 1e-150)), product / energy

@@ -1,4 +1,4 @@
-"""Company: how numbers move in relation to the hand and to one another."""
+"""Company: how numbers move relative to the hand and to one another."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from closedform.demos.inference.sample import Sample, dot
 WINDOW = 5  # steps over which motions are compared
 POINTS = 40  # of each episode
 EPISODES = 60
-SHIFTS = 12  # other episodes that each is compared with
+SHIFTS = 12  # other episodes that each one is compared with
 
 
 def rest_together(sample: Sample, first: Sequence[int], second: Sequence[int]) -> float:
-    """How far two groups of numbers move at the same steps, beyond chance; 0 if either never rests or never moves.
+    """How much more than by chance two groups of numbers move at the same steps; 0 if either never rests or moves.
 
-    The steps at which both move over those at which one does, where each rests for at least 5% of the time.
+    The number of steps at which both move over that at which at least one does; each has to rest 5% of the time.
     """
     one, two = sample.moving(list(first)), sample.moving(list(second))
     if len(one) < 16 or not all(0.01 < moving.mean() < 0.95 for moving in (one, two)):
@@ -28,10 +28,10 @@ def rest_together(sample: Sample, first: Sequence[int], second: Sequence[int]) -
 
 
 def follows(sample: Sample, group: Sequence[int], hand: Sequence[int]) -> tuple[float, float]:
-    """How well a hand's motion says that of another group, number for number, while the group moves.
+    """How well a hand's motion explains that of another group, number by number, while the group moves.
 
     Returns:
-        The share of the group's motion that is explained, and the factor.
+        The explained fraction of the group's motion, and the factor.
     """
     steps = sample.steps(WINDOW)
     moved = sample.x[steps + WINDOW][:, list(group)] - sample.x[steps][:, list(group)]
@@ -48,9 +48,9 @@ def follows(sample: Sample, group: Sequence[int], hand: Sequence[int]) -> tuple[
 
 
 class Reach:
-    """Compares how near a hand comes to something in its own episode and in others.
+    """Compares how near a hand comes to something in the same episode and in others.
 
-    Where a hand goes to what a group of numbers says, it comes nearer in the episode that they were observed in.
+    If a group of numbers is a place that a hand goes to, the hand comes nearer to that of its own episode.
 
     Args:
         sample: the data.
@@ -72,9 +72,9 @@ class Reach:
         self.unit = np.maximum(self.path.reshape(-1, len(hand)).std(0), 1e-12) if len(whole) else np.ones(len(hand))
 
     def __call__(self, group: Sequence[int]) -> tuple[float, float]:
-        """The nearest distance in the own episode over that in others, and the share of episodes where it is less.
+        """The nearest distance in the same episode over that in others, and the fraction of episodes where it is less.
 
-        Constant offsets between the hand and what it goes to, such as a finger's length, count for nothing.
+        Constant offsets between the hand and its destination, such as a finger's length, do not matter.
         """
         n = len(self.path)
         if n < 5:
@@ -86,7 +86,7 @@ class Reach:
         return float(own.mean() / max(float(elsewhere.mean()), 1e-12)), float((own < elsewhere).mean())
 
     def _nearest(self, other: np.ndarray) -> np.ndarray:
-        """(E, P, n) -> (E,), after the offset that is common to all episodes at their nearest."""
+        """(E, P, n) -> (E,), without the offset that all episodes share at their nearest points."""
         gap = (self.path - other) / self.unit
         nearest = np.sum(gap**2, axis=2).argmin(axis=1)
         gap = gap - np.median(gap[np.arange(len(gap)), nearest], axis=0)

@@ -12,7 +12,7 @@ TOLERANCE = 1e-6  # of the range of a column
 
 
 def find_copies(sample: Sample) -> tuple[Copy, ...]:
-    """Columns that at each step equal another one a step earlier, such as stacked frames; a constant may be added."""
+    """Columns that always equal another one a step earlier, such as stacked frames, up to a constant offset."""
     steps = sample.steps(1)
     if len(steps) < 8:
         return ()
@@ -23,7 +23,7 @@ def find_copies(sample: Sample) -> tuple[Copy, ...]:
 
 
 def _of_observations(sample: Sample, steps: np.ndarray) -> list[Copy]:
-    """Runs of columns with one shift; at least one number of a run changes, so that it is not equal by resting."""
+    """Runs of columns with one shift; at least one number of a run must change, since resting numbers are all equal."""
     x, n = sample.x, sample.x.shape[1]
     close = TOLERANCE * (sample.observed.high - sample.observed.low) + 1e-12
     moves = sample.observed.varies & ~sample.observed.still & ~sample.observed.binary
@@ -32,7 +32,7 @@ def _of_observations(sample: Sample, steps: np.ndarray) -> list[Copy]:
         return []
     some = changing[np.linspace(0, len(changing) - 1, SCREEN).astype(int)]
     now, last = x[some + 1], x[some]
-    same = np.ones((n, n), bool)  # column j now equals column i at the last step, but for an offset if it moves
+    same = np.ones((n, n), bool)  # column j now equals column i at the last step, up to an offset if it moves
     offset = np.where(moves[:, None] & moves[None, :], now[0][:, None] - last[0][None, :], 0.0)
     for row in range(len(some)):
         same &= np.abs(now[row][:, None] - last[row][None, :] - offset) <= close[:, None]
@@ -45,7 +45,7 @@ def _of_observations(sample: Sample, steps: np.ndarray) -> list[Copy]:
             np.all(np.abs(x[steps + 1, j] - x[steps, j - shift] - offset[j, j - shift]) <= close[j])
             for j in columns[matches]
         ]
-        sources = {i for j, i in copies.items() if j - i != shift}  # of what was found already: no copies themselves
+        sources = {i for j, i in copies.items() if j - i != shift}  # of copies already found; not copies themselves
         for run in np.split(columns, np.flatnonzero(np.diff(matches)) + 1):
             if matches[run[0] - columns[0]] and moves[run].any() and sources.isdisjoint(run.tolist()):
                 copies.update({int(j): int(j - shift) for j in run if j not in copies})
@@ -61,7 +61,7 @@ def _of_actions(sample: Sample, steps: np.ndarray) -> list[Copy]:
             continue
         close = TOLERANCE * (sample.commanded.high[i] - sample.commanded.low[i]) + 1e-12
         for j in np.flatnonzero(sample.observed.varies & ~sample.observed.still):
-            # What follows a target exactly equals it a step later too, and is no copy: it starts somewhere else.
+            # A number that follows a target exactly also equals it a step later, but is no copy: it starts elsewhere.
             if abs(sample.x[steps[0] + 1, j] - own[0]) > close:
                 continue
             if np.all(np.abs(sample.x[steps + 1, j] - own) <= close) and not _starts_apart(sample, int(j)):
@@ -70,6 +70,6 @@ def _of_actions(sample: Sample, steps: np.ndarray) -> list[Copy]:
 
 
 def _starts_apart(sample: Sample, column: int) -> bool:
-    """Whether a column begins episodes at different values; before the first action there is none to repeat."""
+    """Whether a column starts episodes at different values; before the first action there is none to repeat."""
     starts = sample.x[sample.starts, column]
     return len(starts) < 2 or bool(np.ptp(starts) > 0)

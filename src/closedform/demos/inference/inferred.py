@@ -1,4 +1,4 @@
-"""InferredLayouts: the layouts that were found in demonstrations, with the evidence for each part of them."""
+"""InferredLayouts: the layouts inferred from demonstrations, with the evidence for each part of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ How = Literal["target", "displacement", "velocity"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that was found in the numbers, or could not be told from them.
+    """Something that was found in the numbers, or could not be determined from them.
 
     Attributes:
         side: whose columns are meant, an observation's or an action's.
@@ -23,7 +23,7 @@ class Finding:
         kind: a kind of layout entries, or `constant`, `copy`, `target`, `displacement`, `velocity`.
         confidence: 0 to 1; below 0.5 it was not used.
         evidence: what was seen, one line.
-        overrule: what to write where it is wrong or where more is known, one line.
+        overrule: what to write if it is wrong or if more is known, one line.
         body: the body it belongs to, if any.
     """
 
@@ -38,11 +38,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Copy:
-    """A number of the observation that only repeats what was known a step ago.
+    """A number of the observation that only repeats a number of the previous step.
 
     Attributes:
         column: of the observation, at step t.
-        source: the column that it equals at step t - 1, maybe with a constant added.
+        source: the column that it equals at step t - 1, up to a constant offset.
         of: whether that is a column of the observation or of the action.
     """
 
@@ -56,14 +56,14 @@ class Command:
     """Numbers of an action that command numbers of the observation, one for one.
 
     Attributes:
-        how: `target`: the action is where they are to be; `displacement`: by how much they are to change in a step;
-            `velocity`: a displacement that is carried out exactly and is all that ever changes.
+        how: `target`: the action is their desired value; `displacement`: their desired change in a step; `velocity`: a
+            displacement that is executed exactly and is all that ever changes.
         action_columns, observation_columns: which numbers, of equal count.
         body: the commanded body; None for numbers that are not a body's position, such as joints.
-        scale: of a displacement, by how much an observed number changes for each unit of the action; 1 for targets.
+        scale: for displacements, how much an observed number changes per unit of the action; 1 for targets.
         lag: steps by which the observed numbers follow. A body under constant displacements a is `scale * lag * a`
-            behind the path that they add up to.
-        r2: the share of the motion that this explains.
+            behind their sum.
+        r2: the fraction of the motion that this explains.
         confidence: 0 to 1.
     """
 
@@ -79,14 +79,14 @@ class Command:
 
 @dataclass(frozen=True)
 class InferredLayouts:
-    """What was found.
+    """The result of an inference.
 
     Attributes:
-        observation_layout, action_layout: what the numbers are; `other` wherever the evidence is not good.
-        findings: one for each thing found, and for what could not be told.
+        observation_layout, action_layout: what the numbers are; `other` if the evidence is weak.
+        findings: one for everything that was found, or could not be determined.
         constants: columns of the observation that never change in all of the data.
-        action_constants: the same of the action.
-        copies: columns of the observation that repeat the last step.
+        action_constants: the same for the action.
+        copies: columns of the observation that repeat the previous step.
         commands: which observed numbers the actions command, and how.
     """
 
@@ -100,12 +100,12 @@ class InferredLayouts:
 
     @property
     def targets(self) -> tuple[Command, ...]:
-        """Commands whose actions are where the commanded numbers are to be."""
+        """Commands whose actions are the desired values of the commanded numbers."""
         return tuple(command for command in self.commands if command.how == "target")
 
     @property
     def displacements(self) -> tuple[Command, ...]:
-        """Commands whose actions are by how much the commanded numbers are to change, velocities included."""
+        """Commands whose actions are the desired changes of the commanded numbers, including velocities."""
         return tuple(command for command in self.commands if command.how != "target")
 
     @property
@@ -114,7 +114,7 @@ class InferredLayouts:
         return tuple(command for command in self.commands if command.how == "velocity")
 
     def relabel(self, demos: Demos) -> Demos:
-        """The same demonstrations with the layouts that were found."""
+        """The same demonstrations with the inferred layouts."""
         return Demos(
             demos.episodes,
             self.observation_layout,
@@ -139,7 +139,7 @@ class InferredLayouts:
 
 
 def span(columns: Sequence[int]) -> str:
-    """Columns in words: `4`, `4..6`, or `4, 7, 9..11`."""
+    """Columns as text: `4`, `4..6`, or `4, 7, 9..11`."""
     runs: list[list[int]] = []
     for column in columns:
         if runs and column == runs[-1][1] + 1:
@@ -156,10 +156,10 @@ def layout_text(layout: Layout) -> str:
 
 
 def describe(inferred: InferredLayouts) -> list[str]:
-    """Printable lines: both layouts as `Layout.parse` reads them, then each finding with how to overrule it."""
+    """Printable lines: both layouts as `Layout.parse` reads them, then each finding with how to override it."""
     lines = [
-        f"observation layout found: {layout_text(inferred.observation_layout)}",
-        f"action layout found: {layout_text(inferred.action_layout)}",
+        f"inferred observation layout: {layout_text(inferred.observation_layout)}",
+        f"inferred action layout: {layout_text(inferred.action_layout)}",
     ]
     for finding in inferred.findings:
         noun = "number" if len(finding.columns) == 1 else "numbers"

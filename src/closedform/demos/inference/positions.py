@@ -1,4 +1,4 @@
-"""Positions: runs of two or three numbers that say where a body is."""
+"""Positions: runs of two or three numbers that are the position of a body."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from closedform.demos.inference.rotations import Rotation
 from closedform.demos.inference.sample import Sample
 
 ENOUGH = 0.7  # confidence below which a run of numbers is not called a position
-ALIKE = (0.3, 1.7)  # how far a body moves for each unit that the hand moves while it moves it
+ALIKE = (0.3, 1.7)  # how far a body moves per unit of the hand that moves it
 LONGER = (4, 6, 7)  # with a gripper, with three numbers of a rotation, with both
-UNITS = 50.0  # by which spreads of numbers of one unit may differ
-TOGETHER = 0.6  # how exactly a position and a rotation of one body rest and move at the same time
+UNITS = 50.0  # the largest ratio of spreads of numbers of one unit
+TOGETHER = 0.6  # how closely a position and a rotation of one body rest and move at the same time
 
 
 @dataclass
@@ -27,10 +27,10 @@ class Group:
     Attributes:
         start: the first.
         size: 2 or 3.
-        reasons: evidence, a confidence and words for each.
+        reasons: the evidence, each with a confidence and a description.
         hand: the command that moves it, if it is commanded.
         rotation: of the same body.
-        angle: the column of its angle, of a planar body.
+        angle: the column of its angle, for a planar body.
     """
 
     start: int
@@ -47,7 +47,7 @@ class Group:
 
     @property
     def confidence(self) -> float:
-        """From independent pieces of evidence."""
+        """The combined confidence of independent pieces of evidence."""
         return float(min(1 - np.prod([1 - sure for sure, _ in self.reasons]), 0.99)) if self.reasons else 0.0
 
     def overlaps(self, other: Group) -> bool:
@@ -56,7 +56,7 @@ class Group:
 
 
 def hand_groups(matches: list[Match], sample: Sample) -> list[Group]:
-    """Commanded runs of two or three numbers of one unit; what goes on for longer is joints."""
+    """Commanded runs of two or three numbers of one unit; longer ones are joints."""
     groups = []
     for match in [_of_one_unit(match, sample) for match in matches]:
         if match.size not in (2, 3) or match.further >= 2 or (match.size == 2 and match.astray):
@@ -70,11 +70,11 @@ def hand_groups(matches: list[Match], sample: Sample) -> list[Group]:
             Group(match.observation, match.size, [(sure, f"action numbers {columns} are {words} these")], match)
         )
     size = max((group.size for group in groups), default=0)
-    return [group for group in groups if group.size == size]  # there is one space
+    return [group for group in groups if group.size == size]  # all in the same space
 
 
 def _of_one_unit(match: Match, sample: Sample) -> Match:
-    """A run of three without its third number if that is of another unit, such as an angle after pixels."""
+    """A run of three without its third number if that has another unit, such as an angle after pixels."""
     if match.size != 3:
         return match
     spread = sample.x[:, list(match.observation_columns)].std(0)
@@ -84,7 +84,7 @@ def _of_one_unit(match: Match, sample: Sample) -> Match:
 
 
 def long_hand_groups(matches: list[Match]) -> list[Group]:
-    """The first three of longer runs: joints, or a position with a gripper, which only other bodies can tell."""
+    """The first three of longer runs: joints, or a position with a gripper, which only other bodies distinguish."""
     groups = []
     for match in matches:
         if match.size in LONGER:
@@ -97,10 +97,10 @@ def long_hand_groups(matches: list[Match]) -> list[Group]:
 def sort_differences(
     sample: Sample, differences: list[Difference], hands: list[Group], rotations: list[Rotation]
 ) -> tuple[set[int], set[int], set[int]]:
-    """Of numbers that are differences: the positions, the vectors between them, and the vectors as a body sees them.
+    """Sorts numbers that are differences into positions, the vectors between them, and vectors in a body's frame.
 
-    `one = other + between` does not say which of the last two is the vector. That is the one which is no known
-    position, or if neither is one, which moves whenever anything moves.
+    `one = other + between` does not say which of the last two is the vector. It is the one that is not a known
+    position, or if neither is known, the one that moves whenever anything moves.
 
     Returns:
         The first columns of each.
@@ -114,7 +114,7 @@ def sort_differences(
             positions |= {difference.one, difference.other}
             seen.add(difference.between)
         elif difference.between in known and difference.other not in known:
-            continue  # the same relation is there with both exchanged
+            continue  # the same relation appears with both exchanged
         elif difference.between not in known and (
             difference.other in known or _rests(sample, difference.other) > _rests(sample, difference.between) + 0.05
         ):
@@ -125,10 +125,10 @@ def sort_differences(
     return positions - vectors - seen, vectors - seen, seen
 
 
-def seen_from(sample: Sample, hand: Group, bodies: list[Group]) -> bool:
-    """Whether what seems to be a hand's position is where the hand is as seen from another body.
+def is_relative_to_body(sample: Sample, hand: Group, bodies: list[Group]) -> bool:
+    """Whether what seems to be a hand's position is its position relative to another body.
 
-    When the hand carries the body such numbers rest, and it is the body that moves as commanded.
+    While the hand carries the body such numbers rest, and the body moves as commanded.
     """
     if hand.hand is None or hand.hand.how == "target":
         return False
@@ -159,7 +159,7 @@ def find_positions(
         hands: the commanded positions.
         rotations: the rotations of the observation.
         turning: columns that are angles.
-        related: first columns of positions that differences tell.
+        related: first columns of positions known from differences.
         free: (D_o,), columns that may be part of one.
     """
     size = 3 if any(hand.size == 3 for hand in hands) or (rotations and not hands) or related else 2
@@ -174,7 +174,7 @@ def find_positions(
             continue
         group = Group(start, size)
         if start in related:
-            group.reasons.append((0.95, "its differences from another position are observed too"))
+            group.reasons.append((0.95, "its difference from another position is observed too"))
         _weigh_rotation(sample, group, rotations, turning)
         for hand, reach in reaches:
             _weigh_hand(sample, group, hand, reach)
@@ -188,17 +188,17 @@ def find_positions(
 
 
 def _weigh_rotation(sample: Sample, group: Group, rotations: list[Rotation], turning: list[int]) -> None:
-    """A rotation or an angle right after these numbers that moves and rests with them."""
+    """Adds evidence from a rotation or an angle right after these numbers that moves and rests with them."""
     stop = group.start + group.size
     for rotation in rotations:
         if rotation.start == stop and not rotation.relative and group.size == 3:
             shared = rest_together(sample, group.columns, rotation.columns)
             if shared > TOGETHER:
-                group.reasons.append((0.85, "it moves and rests together with the rotation after it"))
+                group.reasons.append((0.85, "it moves and rests with the rotation after it"))
     if stop in turning:
         shared = rest_together(sample, group.columns, [stop])
         if shared > TOGETHER:
-            group.reasons.append((0.7, f"it moves and rests together with angle {stop}"))
+            group.reasons.append((0.7, f"it moves and rests with angle {stop}"))
     elif group.size == 2 and stop < sample.x.shape[1] and sample.observed.varies[stop]:
         shares = swings(sample, group.columns, stop)
         if is_swung(shares) and rest_together(sample, group.columns, [stop]) > TOGETHER:
@@ -206,7 +206,7 @@ def _weigh_rotation(sample: Sample, group: Group, rotations: list[Rotation], tur
 
 
 def _weigh_hand(sample: Sample, group: Group, hand: Group, reach: Reach) -> None:
-    """What a hand moves, or goes to."""
+    """Adds evidence from a hand that moves these numbers or goes to them."""
     explained, factor = follows(sample, group.columns, hand.columns)
     if explained > 0.5 and ALIKE[0] < factor < ALIKE[1]:
         sure = 0.6 + 0.35 * (explained - 0.5) / 0.5
@@ -214,7 +214,7 @@ def _weigh_hand(sample: Sample, group: Group, hand: Group, reach: Reach) -> None
     ratio, share = reach(group.columns)
     if ratio < 0.6 and share > 0.8:
         group.reasons.append(
-            (0.85, f"{_span(hand)} comes {1 / max(ratio, 0.01):.0f} times nearer to it than to others'")
+            (0.85, f"{_span(hand)} comes {1 / max(ratio, 0.01):.0f} times nearer to it than to that of other episodes")
         )
     elif ratio < 0.8 and share > 0.7:
         group.reasons.append((0.5, f"{_span(hand)} comes nearer to it than to that of other episodes"))

@@ -1,4 +1,4 @@
-"""Relations: numbers that follow exactly from others, which tell positions and the order of quaternions."""
+"""Relations: numbers that follow exactly from others, which reveal positions and the order of quaternions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from closedform.demos.inference.rotations import ORDERS, Rotation, matrices
 from closedform.demos.inference.sample import WIDEST, Sample
 
 ROWS = 48
-CLOSE = 1e-3  # of the spread of what is compared
+CLOSE = 1e-3  # of the spread of the compared numbers
 SURE = 6.0  # evidence for an order of quaternions that fits exactly
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Three runs of three numbers: `one - other = between`, maybe turned.
+    """Three runs of three numbers: `one - other = between`, possibly rotated.
 
     Attributes:
         one, other, between: the first column of each.
-        turned: whether only lengths agree: `between` is the difference as a body sees it.
+        turned: whether only lengths agree: `between` is the difference in a body's frame.
     """
 
     one: int
@@ -30,7 +30,7 @@ class Difference:
 
 
 def find_differences(sample: Sample, free: np.ndarray) -> list[Difference]:
-    """Runs of three numbers that are differences of two others, among the columns that are free. (D_o,)"""
+    """Runs of three numbers that are differences of two others, among the free columns (D_o,)."""
     n = sample.x.shape[1]
     varies = free & sample.observed.varies
     starts = [i for i in range(n - 2) if free[i : i + 3].all() and varies[i : i + 3].sum() >= 2]
@@ -59,11 +59,11 @@ def find_differences(sample: Sample, free: np.ndarray) -> list[Difference]:
     return [d for d in found if not d.turned or frozenset((d.one, d.other, d.between)) not in plain]
 
 
-def check_seen(sample: Sample, difference: Difference, rotations: list[Rotation]) -> tuple[Rotation, int] | None:
-    """The body as which a turned difference is seen, with which of its two orders; None if it is none that is known.
+def find_observer(sample: Sample, difference: Difference, rotations: list[Rotation]) -> tuple[Rotation, int] | None:
+    """The rotation in whose frame a rotated difference is, and which of its two orders fits; None if unknown.
 
     Returns:
-        The rotation that turns it, and 0 or 1 for the order with which it does so exactly.
+        The rotation, and 0 or 1 for the order that fits exactly.
     """
     rows = _rows(sample)
     gap = sample.x[rows, difference.one : difference.one + 3] - sample.x[rows, difference.other : difference.other + 3]
@@ -80,7 +80,7 @@ def check_seen(sample: Sample, difference: Difference, rotations: list[Rotation]
 
 
 def find_relative(sample: Sample, rotations: list[Rotation]) -> None:
-    """Marks quaternions that are one body's rotation as another sees it; the order that fits is the right one."""
+    """Marks quaternions that are one body's rotation relative to another; the order that fits is the right one."""
     quaternions = [rotation for rotation in rotations if rotation.family == "quaternion"]
     rows = _rows(sample)
     if len(quaternions) < 3 or len(rows) < 8 or len(quaternions) > 24:

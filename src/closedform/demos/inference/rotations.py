@@ -16,13 +16,13 @@ from closedform.demos.encoding import (
 from closedform.demos.inference.sample import Column
 from closedform.demos.layout import Kind
 
-UNIT = 2e-3  # by which lengths may differ from 1
-FLIP = 4.0  # radians by which an axis-angle jumps at a half turn, at least
+UNIT = 2e-3  # the most that lengths may differ from 1
+FLIP = 4.0  # radians by which an axis-angle vector jumps at a half turn, at least
 PAIRS = 2000
 SEVERAL = 8  # starts that count as many
-MAINLY = 0.85  # of the turning is about the vertical, or it tells nothing
+MAINLY = 0.85  # of the rotation must be about the vertical, or it is no evidence
 SCREEN = 32  # rows that rule out most columns at once
-LARGE = 0.3  # radians: what turns less says little about how its numbers are ordered
+LARGE = 0.3  # radians; smaller rotations say little about the order of the numbers
 SIZES = {"quaternion": 4, "rotation6d": 6, "axis_angle": 3}
 ORDERS: dict[str, tuple[Kind, Kind]] = {
     "quaternion": ("quaternion", "quaternion_wxyz"),
@@ -33,15 +33,15 @@ ORDERS: dict[str, tuple[Kind, Kind]] = {
 
 @dataclass
 class Rotation:
-    """A run of numbers that is a rotation, and for which order of them the evidence speaks.
+    """A run of numbers that is a rotation, with the evidence for their order.
 
     Attributes:
         start: its first column.
         family: `quaternion`, `rotation6d` or `axis_angle`.
         score: evidence for the first of the family's two orders (x, y, z, w; columns), in nats; negative for the other.
-        reasons: the evidence in words.
+        reasons: descriptions of the evidence.
         loose: whether the run could begin at another column as well, among constants.
-        relative: whether it only says what the poses of two bodies say already.
+        relative: whether it follows from the poses of two bodies.
     """
 
     start: int
@@ -63,7 +63,7 @@ class Rotation:
 
     @property
     def confidence(self) -> float:
-        """That the order is right."""
+        """The confidence that the order is right."""
         if self.family == "axis_angle":
             return 0.95
         sure = 1 / (1 + np.exp(-abs(self.score)))
@@ -71,7 +71,7 @@ class Rotation:
 
     @property
     def kind(self) -> Kind:
-        """The likelier kind."""
+        """The more likely kind."""
         return ORDERS[self.family][0 if self.score >= 0 else 1]
 
     def support(self, score: float, reason: str) -> None:
@@ -82,7 +82,7 @@ class Rotation:
 
 
 def matrices(values: np.ndarray, kind: str) -> np.ndarray:
-    """Rotation matrices of numbers of a kind. (n, size) -> (n, 3, 3)."""
+    """The rotation matrices of entries of a kind. (n, size) -> (n, 3, 3)."""
     if kind == "quaternion":
         return rotation_matrix(columns_of_quaternion(values))
     if kind == "quaternion_wxyz":
@@ -103,14 +103,14 @@ def turns_between(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def find_rotations(
     values: np.ndarray, column: Column, steps: np.ndarray, starts: np.ndarray | None, free: np.ndarray
 ) -> list[Rotation]:
-    """Rotations among the columns that are free.
+    """Rotations among the free columns.
 
     Args:
         values: (N, D)
         column: facts about the columns.
         steps: of `values` that have a next one in their episode.
         starts: the first step of each episode; None to leave the order of numbers open.
-        free: (D,), which columns to look at.
+        free: (D,), which columns to search.
     """
     if len(values) < 8:
         return []
@@ -139,7 +139,7 @@ def find_rotations(
 
 
 def is_unit_everywhere(arrays: Iterable[np.ndarray], rotation: Rotation) -> bool:
-    """Whether numbers that are a rotation in a part of the data are one in all of it."""
+    """Whether numbers that are a rotation in the sample are one in all of the data."""
     if rotation.family == "axis_angle":
         return True
     size = 4 if rotation.family == "quaternion" else 3
@@ -151,13 +151,13 @@ def is_unit_everywhere(arrays: Iterable[np.ndarray], rotation: Rotation) -> bool
 
 
 def weigh_order(rotation: Rotation, values: np.ndarray, starts: np.ndarray) -> None:
-    """Evidence for the order of numbers in the rotation itself.
+    """Adds evidence for the order of numbers from the rotation itself.
 
-    Things that are put somewhere anew for each episode are turned about the vertical; what turns them later on may tilt
-    them, and says less.
+    Between episodes, objects are usually placed differently only about the vertical; later motion may tilt them, and is
+    weaker evidence.
 
     Args:
-        rotation: to which it is added.
+        rotation: the rotation.
         values: (N, size), its numbers.
         starts: the first step of each episode.
     """
@@ -176,20 +176,20 @@ def weigh_order(rotation: Rotation, values: np.ndarray, starts: np.ndarray) -> N
     if rotation.family == "quaternion":
         signs = [(values[:, c] < -0.02).mean() for c in (0, 3)]
         touches = [np.quantile(np.abs(values[:, c]), 0.02) < 0.1 and values[:, c].std() > 0.1 for c in (0, 3)]
-        for which, score in ((0, -1.5), (1, 1.5)):  # w is often kept from being negative
+        for which, score in ((0, -1.5), (1, 1.5)):  # w is often made nonnegative
             if signs[which] == 0 and touches[which] and 0.05 < signs[1 - which] < 0.95:
                 rotation.support(score, f"its {'first' if which == 0 else 'last'} number is never negative")
 
 
 def _about_vertical(values: np.ndarray, family: str) -> tuple[list[float], float]:
-    """The share of the turns between rows that is about the z axis, for both orders; and the size of turns, radians."""
+    """The fraction of the rotation between rows that is about the z axis, for both orders; and its size in radians."""
     if len(values) < 2:
         return [0.0, 0.0], 0.0
     pairs = np.random.default_rng(0).integers(len(values), size=(2, PAIRS))
     shares, sizes = [], []
     for kind in ORDERS[family]:
         turns = turns_between(*matrices(values[pairs.ravel()], kind).reshape(2, PAIRS, 3, 3))
-        # A turn by nearly half a circle has an axis of no certain sign but of a certain direction: squares will do.
+        # Near half a turn the sign of the axis is uncertain, but not its direction: squares suffice.
         energy = np.mean(turns**2, axis=0)
         shares.append(float(energy[2] / energy.sum()) if energy.sum() > 1e-6 else 0.0)
         sizes.append(float(np.sqrt(energy.sum())))
@@ -197,7 +197,7 @@ def _about_vertical(values: np.ndarray, family: str) -> tuple[list[float], float
 
 
 def _is_quaternion(values: np.ndarray, column: Column, start: int) -> bool:
-    """Unit length throughout, and two numbers that vary, not being one of several choices."""
+    """Whether length is 1 throughout and at least two numbers vary continuously."""
     own = slice(start, start + 4)
     if column.varies[own].sum() < 2 or (column.binary | ~column.varies)[own].all():
         return False
@@ -205,7 +205,7 @@ def _is_quaternion(values: np.ndarray, column: Column, start: int) -> bool:
 
 
 def _is_6d(values: np.ndarray, column: Column, start: int) -> bool:
-    """Two vectors of unit length at right angles."""
+    """Whether the numbers are two orthogonal unit vectors."""
     own = slice(start, start + 6)
     if column.varies[own].sum() < 3 or not column.usable[own].all():
         return False
@@ -213,13 +213,13 @@ def _is_6d(values: np.ndarray, column: Column, start: int) -> bool:
 
 
 def _at_right_angles(vectors: np.ndarray) -> bool:
-    """Whether pairs of vectors have unit length and are at right angles. (n, 2, 3)"""
+    """Whether pairs of vectors (n, 2, 3) are orthonormal."""
     unit = np.abs(np.linalg.norm(vectors, axis=2) - 1).max() < UNIT
     return bool(unit and np.abs(np.sum(vectors[:, 0] * vectors[:, 1], axis=1)).max() < UNIT)
 
 
 def is_interleaved_6d(values: np.ndarray, column: Column, start: int) -> bool:
-    """The first two columns of a matrix, written row by row."""
+    """Whether the numbers are the first two columns of a rotation matrix, written row by row."""
     own = slice(start, start + 6)
     if column.varies[own].sum() < 3 or not column.usable[own].all():
         return False
@@ -229,7 +229,7 @@ def is_interleaved_6d(values: np.ndarray, column: Column, start: int) -> bool:
 
 
 def _is_axis_angle(values: np.ndarray, column: Column, start: int, steps: np.ndarray) -> bool:
-    """Lengths up to half a turn, and jumps by a whole one to where the rotation is nearly the same."""
+    """Whether lengths are at most half a turn, and jumps by a whole turn hardly change the rotation."""
     own = slice(start, start + 3)
     if column.varies[own].sum() < 3:
         return False
@@ -255,7 +255,7 @@ def _overlapping(windows: list[int], size: int) -> list[list[int]]:
 
 
 def _likeliest(group: list[int], size: int, values: np.ndarray, column: Column) -> int:
-    """Of windows that share columns: the nearest to unit length, then one after numbers that a position could be."""
+    """The best of windows that share columns: nearest to unit length, then after numbers that could be a position."""
     off = [np.abs(np.sum(values[:, s : s + size] ** 2, axis=1) - (size // 3 if size == 6 else 1)).max() for s in group]
     near = [start for start, error in zip(group, off, strict=True) if error <= 10 * min(off) + 1e-9]
     for start in near:

@@ -1,4 +1,4 @@
-"""Sample: the part of demonstrations that is looked at, as arrays, and facts about single columns of all of them."""
+"""Sample: the examined part of demonstrations as arrays, and facts about the columns of all of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 
-MOST_STEPS = 20_000  # that are looked at where every step would cost time; unit lengths and constants see all
-WIDEST = 256  # columns among which relations are looked for; flattened images are wider
+MOST_STEPS = 20_000  # in the sample; constants and unit lengths are checked on all of the data
+WIDEST = 256  # columns that are searched for relations; flattened images are wider
 LARGEST = 1e100  # beyond which squares overflow
 
 
@@ -41,10 +41,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Sample:
-    """Steps of some episodes, one after the other.
+    """The steps of some episodes, concatenated.
 
     Attributes:
-        x: (N, D_o), observations; columns that are not usable are 0.
+        x: (N, D_o), observations; unusable columns are 0.
         a: (N, D_a), actions.
         bounds: (episodes + 1,), where episodes begin and end.
         observed, commanded: facts about columns.
@@ -76,13 +76,13 @@ class Sample:
 
     @cached_property
     def left(self) -> np.ndarray:
-        """(N,), how many steps of its episode follow each step."""
+        """(N,), the number of later steps in the episode of each step."""
         ends = np.repeat(self.bounds[1:], np.diff(self.bounds))
         return ends - 1 - np.arange(len(self.x))
 
     @cached_property
     def done(self) -> np.ndarray:
-        """(N,), how many steps of its episode come before each step."""
+        """(N,), the number of earlier steps in the episode of each step."""
         starts = np.repeat(self.bounds[:-1], np.diff(self.bounds))
         return np.arange(len(self.x)) - starts
 
@@ -106,7 +106,7 @@ class Sample:
     def moving(self, columns: list[int]) -> np.ndarray:
         """Whether these numbers change from each step to the next, in steps(1). (M,)
 
-        Each counts in units of its own fast steps, so that a jitter of 2% of these is rest.
+        Each is measured in units of its own fast steps; jitter below 2% of these counts as rest.
         """
         steps = self.steps(1)
         change = np.abs(self.x[steps + 1][:, columns] - self.x[steps][:, columns])
@@ -117,7 +117,7 @@ class Sample:
 
 
 def dot(first: np.ndarray, second: np.ndarray) -> float:
-    """The inner product, without the threads that BLAS starts for long vectors and that wait for busy cores."""
+    """The inner product without BLAS, whose threads for long vectors wait for busy cores."""
     return float(np.sum(first * second))
 
 
@@ -141,6 +141,6 @@ def _columns(arrays: list[np.ndarray]) -> Column:
         two = ((own == low[binary]) | (own == high[binary])).all(0)
         switches[binary] += (own[1:] != own[:-1]).sum(0)
         binary[np.flatnonzero(binary)[~two]] = False
-    # A number that is at rest in each of a few episodes has few values whatever it is.
+    # A number that rests in each of a few episodes has few values, whatever it is.
     binary &= (switches >= 2) | (len(arrays) >= 10)
     return Column(usable, usable & (low == high), still, binary, low, high)

@@ -8,8 +8,8 @@ from closedform.demos.inference.commands import STEPS, WINDOW, Match, displaceme
 from closedform.demos.inference.rotations import ORDERS, Rotation, matrices, turns_between
 from closedform.demos.inference.sample import Sample, dot
 
-STEADY = 0.3  # of an observed rotation's spread that is left when it is seen from the commanded one
-EXPLAINED = 0.5  # of an observed turning that commanded turns explain
+STEADY = 0.3  # of an observed rotation's spread that remains relative to the commanded one
+EXPLAINED = 0.5  # of an observed rotation that commanded turns explain
 LEAD = 0.15  # by which one order of numbers must explain more than the other
 EVIDENCE = 4.0
 
@@ -17,10 +17,10 @@ EVIDENCE = 4.0
 def commanded_rotation(
     sample: Sample, match: Match, observed: Rotation, inside: list[Rotation]
 ) -> tuple[int, Rotation, float] | None:
-    """A rotation in the action right after a target, that the observed rotation follows.
+    """A rotation in the action right after a target that the observed rotation follows.
 
-    Both need not be of one convention, so that it is enough if one always looks the same from the other. What is found
-    is added to the evidence for the order of the numbers of both.
+    Both may follow different conventions, so it is enough if their relative rotation is constant. The result adds to
+    the evidence for the order of the numbers of both.
 
     Args:
         sample: the data.
@@ -58,14 +58,14 @@ def commanded_rotation(
         sign = 1 if kind == ORDERS[observed.family][0] else -1
         observed.support(sign * EVIDENCE, "read so, it follows the commanded rotation")
     others = [value for (_, other), value in left.items() if other != asked_kind]
-    if others and min(others) > 2 * best:  # what equals the observed numbers later on does so in any order
+    if others and min(others) > 2 * best:  # numbers equal to later observed ones are so in any order
         sign = 1 if asked_kind == ORDERS[asked_for.family][0] else -1
         asked_for.support(sign * EVIDENCE, "read so, the observed rotation follows it")
     return start, asked_for, float(0.95 * (1 - best / 2))
 
 
 def commanded_turns(sample: Sample, match: Match, observed: Rotation) -> float:
-    """What three numbers after a displacement explain of the observed turning; adds to the evidence for its order."""
+    """The fraction of the observed rotation explained by three numbers after a displacement; adds to its evidence."""
     start = match.action + match.size
     lag = round(match.lag)
     commanded, steps = displacement_sums(sample, lag, WINDOW)
@@ -91,5 +91,5 @@ def _share(wanted: np.ndarray, turned: np.ndarray) -> float:
 
 
 def _steady(axes: np.ndarray) -> float:
-    """1 if all rotations are one, less the more they differ. (n, 3, 3)"""
+    """1 if all rotations (n, 3, 3) are equal, smaller the more they differ."""
     return float(np.linalg.svd(axes.mean(0), compute_uv=False).sum() / 3)

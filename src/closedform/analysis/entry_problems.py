@@ -1,0 +1,150 @@
+"""Statistics of each number of observations and actions, and problems found in single numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from closedform.analysis.problem import Problem, listed, place
+from closedform.demos.encoding import Encoding, rotation_matrix
+from closedform.demos.layout import SPATIAL_ROTATIONS, Layout
+
+
+@dataclass(frozen=True)
+class EntryFacts:
+    """Statistics of one number of an observation or action."""
+
+    name: str
+    low: float
+    high: float
+    mean: float
+    std: float
+    state: str
+
+
+def measure_entry(what: str, name: str, values: np.ndarray) -> EntryFacts:
+    """Measures one number over all steps."""
+    finite = values[np.isfinite(values)].astype(np.float64)
+    if not len(finite):
+        return EntryFacts(f"{what[:-1]} {name}", 0.0, 0.0, 0.0, 0.0, "not finite")
+    low, high = float(finite.min()), float(finite.max())
+    mean, std = float(finite.mean()), float(finite.std())
+    state = "ok"
+    if high == low:
+        state = "constant"
+    elif std < 1e-6 * max(abs(low), abs(high)) or _nearly_constant(finite, low, high):
+        state = "nearly constant"
+    return EntryFacts(f"{what[:-1]} {name}", low, high, mean, std, state)
+
+
+def _nearly_constant(values: np.ndarray, low: float, high: float) -> bool:
+    """Whether nearly all values are within a thousandth of the range around the median."""
+    middle = np.median(values)
+    return bool(np.mean(np.abs(values - middle) < 1e-3 * (high - low)) > 0.999)
+
+
+def find_not_finite(what: str, values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
+    """Steps with a number that is NaN or infinite."""
+    rows, columns = np.nonzero(~np.isfinite(values))
+    first = {int(row): int(column) for row, column in zip(rows[::-1], columns[::-1], strict=True)}
+
+    def make(row: int) -> Problem:
+        episode, step = place(lengths, row)
+        found = values[row, first[row]]
+        message = f"{what[:-1]} {layout.describe(first[row])} is {found}"
+        advice = "remove the step or record the episode again"
+        return Problem("error", "not finite", message, advice, episode, step, first[row])
+
+    return listed(np.unique(rows), make, "not finite", "error")
+
+
+def find_constant(facts: list[EntryFacts], columns: tuple[int, ...]) -> list[Problem]:
+    """Numbers that never or hardly change, among the given columns."""
+    return [
+        Problem(
+            "note",
+            "constant",
+            f"{entry.name} is {entry.state} ({entry.low:.6g} to {entry.high:.6g})",
+            "drop it; if it should vary, check that the sensor is connected",
+            column=column,
+        )
+        for column, entry in ((column, facts[column]) for column in columns)
+        if entry.state != "ok"
+    ]
+
+
+def find_jumps(what: str, values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
+    """Steps that change a number by half its range or a rotation by half a radian, and far more than usual."""
+    problems: list[Problem] = []
+    inside = np.ones(len(values), bool)
+    inside[np.append(0, np.cumsum(lengths)[:-1])] = False  # the first step of an episode has no predecessor
+    for column, kind, change, least in _changes(values, layout):
+        usual = change[inside & np.isfinite(change)]
+        if not len(usual) or not least > 0:
+            continue
+        with np.errstate(invalid="ignore"):
+            rows = np.flatnonzero(inside & (change > max(least, 10 * float(np.median(usual)))))
+        turns = np.abs(change[rows, None] - [2 * np.pi, 360.0]) < [0.6, 30.0]
+        wraps = kind not in SPATIAL_ROTATIONS and len(rows) > 0 and bool(turns.all(0).any())
+        if wraps:
+            severity, name = ("note" if kind == "angle" else "warning"), "wrapped angle"
+            advice = (
+                "nothing to do: it is declared an angle" if kind == "angle" else "declare it an angle in the layout"
+            )
+        else:
+            severity, name, advice = "warning", "jump", "check for a lost marker or a dropped packet"
+
+        def make(
+            row: int, column: int = column, kind: str = kind, labels: tuple[str, str, str] = (severity, name, advice)
+        ) -> Problem:
+            found = f"{what[:-1]} {layout.describe(column)} jumps"
+            if kind not in SPATIAL_ROTATIONS:
+                found += f" from {values[row - 1, column]:.4g} to {values[row, column]:.4g}"
+            return Problem(labels[0], labels[1], found, labels[2], *place(lengths, row), column)
+
+        problems += listed(rows, make, name, severity)
+    return problems
+
+
+def _changes(values: np.ndarray, layout: Layout) -> Iterator[tuple[int, str, np.ndarray, float]]:
+    """The change of each number or rotation from the previous step, and the smallest change that could be a jump."""
+    for entry, columns in layout.slices():
+        part = values[:, columns].astype(np.float64)
+        change = np.zeros(len(part))
+        if entry.kind in SPATIAL_ROTATIONS:
+            rotations = rotation_matrix(Encoding(Layout((entry,))).encode(part))
+            traces = np.einsum("tij,tij->t", rotations[1:], rotations[:-1])
+            change[1:] = np.arccos(np.clip((traces - 1) / 2, -1, 1))
+            yield columns.start, entry.kind, change, 0.5
+        elif entry.kind not in ("binary", "ignored"):
+            for index, number in enumerate(part.T):
+                change = np.zeros(len(part))
+                change[1:] = np.abs(np.diff(number))
+                finite = number[np.isfinite(number)]
+                yield columns.start + index, entry.kind, change, 0.5 * float(np.ptp(finite)) if len(finite) else 0.0
+
+
+def find_outliers(values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
+    """Actions farther from the central 98% of values than that range is wide."""
+    problems: list[Problem] = []
+    for column in range(values.shape[1]):
+        number = values[:, column].astype(np.float64)
+        finite = number[np.isfinite(number)]
+        if not len(finite):
+            continue
+        low, high = np.quantile(finite, [0.01, 0.99])
+        with np.errstate(invalid="ignore"):
+            rows = np.flatnonzero((number < low - (high - low)) | (number > high + (high - low)))
+
+        def make(
+            row: int, number: np.ndarray = number, column: int = column, low: float = low, high: float = high
+        ) -> Problem:
+            episode, step = place(lengths, row)
+            message = f"action {layout.describe(column)} is {number[row]:.4g}, usually {low:.4g} to {high:.4g}"
+            advice = "check the command at that step"
+            return Problem("warning", "unusual action", message, advice, episode, step, column)
+
+        problems += listed(rows, make, "unusual action", "warning") if high > low else []
+    return problems
