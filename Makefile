@@ -20,7 +20,7 @@ test: lint
 test-reference: .venv/.dev  # what plans, again on the reference mathematics alone
 	CLOSEDFORM_DISABLE_KERNELS=1 $(BIN)/pytest $(addprefix tests/,analysis diffusion editing policies retrieval)
 
-test-bare: .venv/.dev  # the whole suite as somebody without demonstrations runs it: a clone, an empty cache, the reference
+test-bare: .venv/.dev  # the whole suite without demonstrations: a clone, an empty cache, the reference
 	rm -rf outputs/bare
 	git clone --quiet . outputs/bare/closedform
 	cd outputs/bare/closedform && env -u CLOSEDFORM_DATA -u XDG_CACHE_HOME HOME=$(abspath outputs/bare/home) \
@@ -51,7 +51,7 @@ bench-gpu:  # PYTHON needs torch and jax that can use a GPU, triton, and the pac
 bench-check: .venv/.bench  # a quick run against what is in docs/results/bench, ratios alone
 	$(BIN)/python benchmarks/check.py
 
-paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks; goes on where it was stopped
+paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks; resumes if interrupted
 	$(BIN)/python -m studies pusht
 	$(BIN)/python -m studies tuning
 	$(BIN)/python -m studies guidance
@@ -59,7 +59,7 @@ paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks;
 	$(BIN)/python -m studies robomimic
 	$(BIN)/python -m studies deadline
 
-wide: .venv/.dev .venv-wide/.made  # about seven hours on two cores; goes on where it was stopped, parts can be run elsewhere
+wide: .venv/.dev .venv-wide/.made  # about seven hours on two cores; resumes if interrupted, parts can be run elsewhere
 	$(BIN)/python -m studies wide --only 'pusht_*' 'robomimic_*'
 	.venv-wide/bin/python -m studies wide
 
