@@ -28,7 +28,7 @@ def test_a_chunk_is_executed_before_the_next_plan(both_ways, demos):
 
 
 def test_history_begins_with_the_first_observation_repeated(both_ways, demos):
-    policy = ClosedFormPolicy(demos, n_obs_steps=3, n_action_steps=4, n_execute=2, loop_memory=0.0)
+    policy = ClosedFormPolicy(demos, n_obs_steps=3, n_action_steps=4, n_execute=2, loop_memory=0.0, continuation=0.0)
     observations = np.random.default_rng(2).normal(size=(5, 3))
     agent, generator = policy.agent(seed=7), np.random.default_rng(7)
     for t in range(5):

@@ -44,6 +44,7 @@ from closedform.retrieval.transfer import TransferSpec
 from closedform.retrieval.window_spec import WindowSpec
 
 _DEFAULT_NEIGHBORS = 2000
+_NEAR = 12.0  # squared bandwidths within which demonstrations are equally near, for the continuation
 NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
@@ -289,7 +290,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def start_memory(self) -> LoopMemory:
         """What an agent remembers of the demonstrations it used."""
         objects = any(isinstance(term, Goal) and len(term.columns) for term in self._model.kernel.terms)
-        memory = LoopMemory(self.config.loop_memory, self.config.n_execute, rest=self.config.rest and not objects)
+        memory = LoopMemory(
+            self.config.loop_memory,
+            self.config.n_execute,
+            rest=self.config.rest and not objects,
+            pace=self.config.pace,
+            continuation=self.config.continuation,
+        )
         if self.targets is not None:
             memory.lead = self.targets.start()
         return memory
@@ -303,7 +310,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """Plans with what an agent remembers, and takes note of the plan."""
         made = self._plan(window[None], rng, memory.penalty, self._deadline.clock(), memory.lead)
         planned = self._deadline.clock()
-        memory.remember(made.rows, made.plan.weights, made.model.store)
+        scale = made.plan.distance**2 + _NEAR * made.model.kernel.h**2
+        memory.remember(made.rows, made.plan.weights, made.model.store, scale)
         self._deadline.remembered(planned)
         return made.plan
 
