@@ -19,6 +19,7 @@ from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
 from closedform.policies.config import KernelConfig, PolicyConfig, shown
+from closedform.policies.continuation import continuation_scale
 from closedform.policies.deadline import Deadline
 from closedform.policies.generated import Generated, refuse_infinite, refuse_unsound
 from closedform.policies.loop_memory import LoopMemory
@@ -44,7 +45,6 @@ from closedform.retrieval.transfer import TransferSpec
 from closedform.retrieval.window_spec import WindowSpec
 
 _DEFAULT_NEIGHBORS = 2000
-_NEAR = 12.0  # squared bandwidths within which demonstrations are equally near, for the continuation
 NEGLIGIBLE = 1e-8  # weights below this are left out of a plan's list of demonstrations
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
@@ -310,7 +310,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """Plans with what an agent remembers, and takes note of the plan."""
         made = self._plan(window[None], rng, memory.penalty, self._deadline.clock(), memory.lead)
         planned = self._deadline.clock()
-        scale = made.plan.distance**2 + _NEAR * made.model.kernel.h**2
+        scale = continuation_scale(made.plan.distance, made.model.kernel.h)
         memory.remember(made.rows, made.plan.weights, made.model.store, scale)
         self._deadline.remembered(planned)
         return made.plan
