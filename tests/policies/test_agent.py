@@ -196,3 +196,21 @@ def test_a_continuation_that_was_used_lately_counts_for_nothing(demos):
     memory.remember(np.array([7]), one, store, 1.0)
     memory.remember(np.array([5]), one, store, 1.0)
     assert memory.penalty(store).at(np.array([7]))[0] > -0.05 * policy.config.continuation
+
+
+def test_what_waits_and_what_continues_follow_episodes_that_come_and_go():
+    """A memory whose store loses its first episode says the same of the others as before."""
+    policy = ClosedFormPolicy(arc_demos(200))
+    memory, store = policy.start_memory(), policy.store
+    rows, n = np.arange(300, 321), int(store.counts[0])
+    for _ in range(2):
+        memory.remember(rows, np.full(len(rows), 1 / len(rows)), store, 1.0)
+    before = memory.penalty(store).at(np.arange(len(store)))
+    assert (before[:n] == 0).all() and (before < 0).any() and not (before > 0).any()  # nothing is left behind yet
+    policy.remove(0)
+    after = memory.penalty(policy.store).at(np.arange(len(policy.store)))
+    np.testing.assert_array_equal(after, before[n:])
+    for _ in range(5):
+        memory.remember(rows - n, np.full(len(rows), 1 / len(rows)), policy.store, 0.0)
+    receded = np.flatnonzero(memory.penalty(policy.store).at(np.arange(len(policy.store))) > 0)
+    np.testing.assert_array_equal(receded, np.arange(308, 313) - n)
