@@ -53,6 +53,8 @@ VALID: dict[str, Callable[[np.random.Generator], Any]] = {
     "missing_rotations": _one_of("identity", "none"),
     "loop_memory": _one_of(0.0, 1.0, 1e6),
     "rest": _one_of(True, False),
+    "pace": _one_of(True, False),
+    "continuation": _one_of(0.0, 2.0, 1e6),
     "targets": _one_of("auto", "auto", "off"),
     "goal_weight": _one_of(0.0, 0.3, 10.0, 1e6),
     "index": _one_of("auto", "exact", "faiss"),

@@ -28,7 +28,7 @@ def test_a_chunk_is_executed_before_the_next_plan(both_ways, demos):
 
 
 def test_history_begins_with_the_first_observation_repeated(both_ways, demos):
-    policy = ClosedFormPolicy(demos, n_obs_steps=3, n_action_steps=4, n_execute=2, loop_memory=0.0)
+    policy = ClosedFormPolicy(demos, n_obs_steps=3, n_action_steps=4, n_execute=2, loop_memory=0.0, continuation=0.0)
     observations = np.random.default_rng(2).normal(size=(5, 3))
     agent, generator = policy.agent(seed=7), np.random.default_rng(7)
     for t in range(5):
@@ -143,3 +143,74 @@ def test_a_policy_that_has_arrived_stays(both_ways, n_points):
         return max(distances[2 * n_points :])
 
     assert away(rest=True) < 0.06 and away(rest=False) > 0.3
+
+
+def ease(n_points):
+    """Progress from 0 to 1 that is slow at both ends, as people move."""
+    return (1 - np.cos(np.linspace(0, np.pi, n_points))) / 2
+
+
+def arc_demos(n_points):
+    """Three quarters of circles that begin and end slowly at common points; an action is the next position."""
+    angle = 1.5 * np.pi * ease(n_points)
+    paths = [np.stack([size * np.cos(angle), size * np.sin(angle)], 1) for size in (0.97, 1.0, 1.03)]
+    return Demos([(path, np.concatenate([path[1:], path[-1:]])) for path in paths])
+
+
+def test_the_pace_is_the_demonstrated_one_at_any_sampling_rate(both_ways):
+    def duration(n_points, **parameters):
+        """Steps until the last twentieth of the path, in those of a demonstration."""
+        policy = ClosedFormPolicy(arc_demos(n_points), n_diffusion_steps=20, n_perturbations=8, **parameters)
+        agent, position = policy.agent(seed=0), np.array([1.01, 0.0])
+        demonstrated = int(np.flatnonzero(ease(n_points) > 0.95)[0])
+        for step in range(3 * n_points):
+            position = agent.act(position)
+            if np.arctan2(position[1], position[0]) % (2 * np.pi) > 0.95 * 1.5 * np.pi and step > n_points // 10:
+                return step / demonstrated
+        return np.inf
+
+    coarse, fine = duration(60), duration(600)
+    assert 0.8 < coarse < 1.2 and 0.8 < fine < 1.2
+    assert duration(600, pace=False, continuation=0.0) < 0.7
+
+
+def test_an_agent_goes_on_with_the_demonstration_that_it_follows(both_ways):
+    """Between two demonstrations that are about as near, it follows one."""
+    steps = np.linspace(0, 1, 80)
+    paths = [np.stack([steps, np.full(80, height)], 1) for height in (-0.02, 0.02)]
+    demos = Demos([(path, np.concatenate([path[1:], path[-1:]])) for path in paths])
+
+    def changes(continuation):
+        agent = ClosedFormPolicy(demos, continuation=continuation).agent(seed=0)
+        followed = [agent.plan([x, 0.002 * (-1) ** i]).episodes[0] for i, x in enumerate(steps[:60:4])]
+        return np.count_nonzero(np.diff(followed))
+
+    assert changes(2.0) == 0 and changes(0.0) > 5
+
+
+def test_a_continuation_that_was_used_lately_counts_for_nothing(demos):
+    policy = NearestNeighborPolicy(demos, n_action_steps=2, n_execute=2, loop_memory=0.0)
+    memory, store, one = policy.start_memory(), policy.store, np.ones(1)
+    memory.remember(np.array([5]), one, store, 1.0)
+    assert memory.penalty(store).at(np.array([7]))[0] == -policy.config.continuation
+    memory.remember(np.array([7]), one, store, 1.0)
+    memory.remember(np.array([5]), one, store, 1.0)
+    assert memory.penalty(store).at(np.array([7]))[0] > -0.05 * policy.config.continuation
+
+
+def test_what_waits_and_what_continues_follow_episodes_that_come_and_go():
+    """A memory whose store loses its first episode says the same of the others as before."""
+    policy = ClosedFormPolicy(arc_demos(200))
+    memory, store = policy.start_memory(), policy.store
+    rows, n = np.arange(300, 321), int(store.counts[0])
+    for _ in range(2):
+        memory.remember(rows, np.full(len(rows), 1 / len(rows)), store, 1.0)
+    before = memory.penalty(store).at(np.arange(len(store)))
+    assert (before[:n] == 0).all() and (before < 0).any() and not (before > 0).any()  # nothing is left behind yet
+    policy.remove(0)
+    after = memory.penalty(policy.store).at(np.arange(len(policy.store)))
+    np.testing.assert_array_equal(after, before[n:])
+    for _ in range(5):
+        memory.remember(rows - n, np.full(len(rows), 1 / len(rows)), policy.store, 0.0)
+    receded = np.flatnonzero(memory.penalty(policy.store).at(np.arange(len(policy.store))) > 0)
+    np.testing.assert_array_equal(receded, np.arange(308, 313) - n)

@@ -68,6 +68,10 @@ class PolicyConfig:
     rest: bool = True
     """Whether a policy that has arrived stays: the last windows of demonstrations are never penalized, unless objects
     have a goal (`goal_weight`); off in the paper."""
+    pace: bool = True
+    """Whether demonstrations recede only once they would have moved on at their own speed; off in the paper."""
+    continuation: float = 2.0
+    """What it costs to leave the demonstration that is being followed, relative to how near it is; 0 is the paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
     targets: str = "auto"
@@ -93,6 +97,8 @@ class PolicyConfig:
         "missing_rotations": "none",
         "loop_memory": 0.0,
         "rest": False,
+        "pace": False,
+        "continuation": 0.0,
         "goal_weight": 0.0,
         "targets": "off",
     }
@@ -103,6 +109,8 @@ class PolicyConfig:
         "relevance": False,
         "distinct": False,
         "rest": False,
+        "pace": False,
+        "continuation": 0.0,
         "missing_rotations": "none",
         "targets": "off",
     }
@@ -127,6 +135,7 @@ class PolicyConfig:
         _check(1e-6 <= self.rotation_weight <= 1e6, "rotation_weight", "1e-6 to 1e6", self.rotation_weight)
         _check(0 < self.recall <= 1, "recall", "more than 0, and at most 1", self.recall)
         _check(0 <= self.loop_memory <= 1e6, "loop_memory", "0 to 1e6", self.loop_memory)
+        _check(0 <= self.continuation <= 1e6, "continuation", "0 to 1e6", self.continuation)
         _check(0 <= self.goal_weight <= 1e6, "goal_weight", "0 to 1e6", self.goal_weight)
 
     @classmethod

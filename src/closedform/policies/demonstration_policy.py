@@ -19,6 +19,7 @@ from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
 from closedform.policies.config import PolicyConfig, shown
+from closedform.policies.continuation import continuation_scale
 from closedform.policies.deadline import Deadline
 from closedform.policies.generated import Generated, Made, refuse_infinite, refuse_unsound, with_most_weight
 from closedform.policies.loop_memory import LoopMemory
@@ -252,7 +253,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def start_memory(self) -> LoopMemory:
         """A new agent's memory of the demonstrations it uses."""
         objects = any(isinstance(term, Goal) and len(term.columns) for term in self._model.kernel.terms)
-        memory = LoopMemory(self.config.loop_memory, self.config.n_execute, rest=self.config.rest and not objects)
+        memory = LoopMemory(
+            self.config.loop_memory,
+            self.config.n_execute,
+            rest=self.config.rest and not objects,
+            pace=self.config.pace,
+            continuation=self.config.continuation,
+        )
         if self.targets is not None:
             memory.lead = self.targets.start()
         return memory
@@ -266,7 +273,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """Plans with an agent's memory, and updates it."""
         made = self._plan(window[None], rng, memory.penalty, self._deadline.clock(), memory.lead)
         planned = self._deadline.clock()
-        memory.remember(made.rows, made.plan.weights, made.model.store)
+        scale = continuation_scale(made.plan.distance, made.model.kernel.h)
+        memory.remember(made.rows, made.plan.weights, made.model.store, scale)
         self._deadline.remembered(planned)
         return made.plan
 

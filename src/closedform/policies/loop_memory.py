@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from closedform.policies.continuation import Continuation, find_again
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
 _HALF_LIFE = 20  # plans after which half of what is remembered has faded
 _FORGOTTEN = 1e-6  # what remains of it after 400 plans
+_REACH = 3.0  # standard deviations that the windows of a demonstration are spread over in a plan, which it has to pass
 
 
 class LoopMemory:
@@ -32,35 +34,64 @@ class LoopMemory:
     Windows whose chunk reaches the end of their episode say to stay there. With `rest` they never recede, so that a
     policy that has arrived stays where it is.
 
+    To move along a demonstration at its own speed is no loop. Where it is sampled finely, many of its windows are
+    within the bandwidth and make a plan together; if those receded, only the ones ahead would be left, and the policy
+    would outrun the demonstration. With `pace` they count as used only when the demonstration itself, which moves on
+    by `n_execute` windows a plan, has left them behind, and then at their mean. Where a plan has one window of a
+    demonstration, that is at once.
+
     Args:
         distance: m.
         n_execute: actions executed of each plan.
         rest: whether the last windows of an episode are exempt.
+        pace: whether windows recede only once their demonstration would have left them.
+        continuation: what it costs to leave a demonstration, see `Continuation`.
 
     Attributes:
         lead: how far the controller's target is ahead of the hands, see `Targets`; None where that does not matter.
     """
 
-    def __init__(self, distance: float, n_execute: int, *, rest: bool = False):
+    def __init__(
+        self,
+        distance: float,
+        n_execute: int,
+        *,
+        rest: bool = False,
+        pace: bool = False,
+        continuation: float = 0.0,
+    ):
         self._squared = distance**2
-        self._rest = rest
-        self._spread = n_execute // 2
+        self._rest, self._pace = rest, pace
+        self._n_execute, self._spread = n_execute, n_execute // 2
         self._store: Store | None = None
         self.lead: np.ndarray | None = None
         self._rows, self._used = np.empty(0, np.int64), np.empty(0)
+        self._waiting = np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64)  # rows, uses, plans until they count
+        self._continuation = Continuation(continuation, n_execute, stay=rest)
 
     def penalty(self, store: Store) -> Penalty:
         """The penalty on the squared distances of the store's rows."""
         if self._store is None:
             return Penalty.none()
         self._follow(store)
-        return Penalty(self._rows, self._squared * self._used)
+        if not self._continuation.weight:
+            return Penalty(self._rows, self._squared * self._used)
+        ahead, gains = self._continuation.gains(Penalty(self._rows, self._used))
+        rows, where = np.unique(np.concatenate([self._rows, ahead]), return_inverse=True)
+        values = np.concatenate([self._squared * self._used, -gains])
+        return Penalty(rows, np.bincount(where, values, len(rows)))
 
-    def remember(self, rows: np.ndarray, weights: np.ndarray, store: Store) -> None:
-        """Records the rows (m,) behind a plan, and their weights (m,)."""
-        if not self._squared:
+    def remember(self, rows: np.ndarray, weights: np.ndarray, store: Store, scale: float = 0.0) -> None:
+        """Records the rows (m,) behind a plan, and their weights (m,).
+
+        The scale is what `Continuation.remember` takes.
+        """
+        if not (self._squared or self._continuation.weight):
             return
         self._follow(store)
+        self._continuation.remember(rows, weights, store, scale)
+        if self._pace:
+            rows, weights = self._left_behind(rows, weights, store)
         episodes = store.row_episodes[rows]
         last = np.cumsum(store.counts)[episodes]
         offsets = np.arange(-self._spread, self._spread + 1)
@@ -75,10 +106,28 @@ class LoopMemory:
         kept = self._used > _FORGOTTEN
         self._rows, self._used = self._rows[kept], self._used[kept]
 
+    def _left_behind(self, rows: np.ndarray, weights: np.ndarray, store: Store) -> tuple[np.ndarray, np.ndarray]:
+        """The rows whose use counts from now on, of this plan and of earlier ones, and their weights."""
+        order = np.argsort(rows)
+        rows, weights = rows[order], weights[order]
+        apart = (np.diff(rows) > self._n_execute) | (np.diff(store.row_episodes[rows]) != 0)
+        passage = np.concatenate([[0], np.cumsum(apart)])  # a demonstration may come by more than once
+        total = np.bincount(passage, weights)
+        mean = np.bincount(passage, weights * rows) / total
+        variance = np.bincount(passage, weights * (rows - mean[passage]) ** 2) / total
+        plans = np.rint(_REACH * np.sqrt(variance) / self._n_execute).astype(np.int64)
+        later, at_once = plans > 0, plans[passage] == 0
+        whole = np.rint(mean[later]).astype(np.int64), total[later], plans[later]
+        waiting, used, left = (np.concatenate(both) for both in zip(self._waiting, whole, strict=True))
+        due = left == 0
+        self._waiting = waiting[~due], used[~due], left[~due] - 1
+        return np.concatenate([rows[at_once], waiting[due]]), np.concatenate([weights[at_once], used[due]])
+
     def _follow(self, store: Store) -> None:
         """Maps the remembered windows to a store with other episodes."""
         old, self._store = self._store, store
         if store is old or old is None:
             return
-        rows = store.rows_at(old.episode_ids[old.row_episodes[self._rows]], old.row_steps[self._rows])
-        self._rows, self._used = rows[rows >= 0], self._used[rows >= 0]
+        self._rows, self._used = find_again(old, store, self._rows, self._used)
+        self._waiting = find_again(old, store, *self._waiting)
+        self._continuation.follow(old, store)
