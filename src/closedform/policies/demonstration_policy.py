@@ -151,6 +151,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
                 shrinkage=config.shrinkage,
                 choose_shrinkage=config.choose_shrinkage,
                 relevance=config.relevance,
+                selection=config.selection,
                 distinct=config.distinct,
                 rotation_weight=config.rotation_weight,
                 terms=(*goal, *terms),
