@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from closedform.retrieval.feature_map import GeometricFeatures
+from closedform.retrieval.metric import covariance_factor
 from closedform.retrieval.pace import breathe, gathered, paced
 from closedform.retrieval.transfer import Transfer
 
@@ -21,17 +22,17 @@ _N_VOTERS, _N_STEPS = 10, 4  # neighbors that choose a frame, and actions of a c
 _RANK = 3  # the neighbor whose distance is the bandwidth
 _WIDEST = 128  # numbers or entries beyond which judging takes too long
 _FEWEST_EPISODES, _FEWEST_WINDOWS = 8, 100
-_SURE = 3.0  # standard errors; the selection is judged by the predictions that chose it
+_SURE, _ADDS = 3.0, 1.0  # standard errors by which a selection has to be better than all, and a number than none
 
 
 def select_features(spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel) -> np.ndarray:
     """What to multiply each feature with, (D_z,): 1, or `LEFT_OUT` for those without which predictions are better.
 
     With many useless numbers none of them can be told to be harmful, since without it the others still hide what
-    matters. So it is asked the other way round: starting from nothing, what predicts windows from those of other
-    episodes best is added as long as predictions become better (forward selection). Positions, vectors and rotations
-    are added as a whole, other numbers one by one. Everything is kept unless the selection predicts surely better than
-    all together.
+    matters. So it is asked the other way round: starting from what has a known meaning (positions, vectors, rotations),
+    the number that improves predictions of windows from other episodes most is added as long as it surely does (forward
+    selection). Everything is kept unless the selection predicts surely better than all together, and where nothing has
+    a known meaning: predictions alone do not tell what a rollout needs.
 
     Args:
         spec: of the model.
@@ -40,60 +41,81 @@ def select_features(spec: ModelSpec, store: Store, features: np.ndarray, kernel:
         kernel: which features count at all.
     """
     weights = np.ones(features.shape[1])
-    groups = [group for group in _groups(spec) if kernel.scale[group].any()]
-    if not 2 <= len(groups) <= _WIDEST or np.count_nonzero(store.counts) < _FEWEST_EPISODES:
+    known, numbers = ([group for group in groups if kernel.scale[group].any()] for groups in _groups(spec))
+    if not known or not 1 <= len(numbers) <= _WIDEST or np.count_nonzero(store.counts) < _FEWEST_EPISODES:
         return weights
     pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(_N_QUERIES, len(pool))).astype(int))
     features, episodes = gathered(features, pool), store.row_episodes[pool]
     if len(pool) < _FEWEST_WINDOWS or len(pool) - np.bincount(episodes).max() <= _N_NEAREST:
         return weights
-    own = episodes[queries][:, None] == episodes
-    parts = np.empty((len(groups), *own.shape), np.float32)
-    for part, group in paced(zip(parts, groups, strict=True)):
-        part[:] = np.square(features[queries][:, None, group] - features[None, :, group]).sum(-1)
-        part[own] = np.inf
+    same, asked = episodes[queries][:, None] == episodes, episodes[queries]
     predictions = _Predictions(store, Transfer.of(spec.transfer, store), pool, queries)
-    everything = predictions.errors(parts.sum(0))
-    size = np.median(everything) + 1e-300
-    chosen: list[int] = []
-    squared, errors, least = np.zeros_like(parts[0]), everything, np.inf
-    while len(chosen) < len(groups):
-        found = [predictions.errors(squared + parts[i]) for i in paced(_others(len(groups), chosen))]
-        losses = [np.mean(one / (one + size)) for one in found]
-        best = int(np.argmin(losses))
-        if losses[best] >= least:
+
+    def squared(columns: np.ndarray) -> np.ndarray:
+        breathe()
+        return _squared_distances(features[:, columns], queries, same)
+
+    def best_errors(columns: np.ndarray) -> np.ndarray:
+        """In the better one of two metrics, since it is not known which one plans will have."""
+        breathe()
+        whitened = np.linalg.solve(
+            covariance_factor(features[:, columns], kernel.spec.regularization), features[:, columns].T
+        )
+        plain, white = (
+            predictions.errors(squared(columns)),
+            predictions.errors(_squared_distances(whitened.T, queries, same)),
+        )
+        return min(plain, white, key=lambda errors: np.mean(errors / (errors + np.median(plain) + 1e-300)))
+
+    chosen = np.concatenate(known)
+    distances = squared(chosen)
+    parts = [squared(group) for group in paced(numbers)]
+    errors = predictions.errors(distances)
+    size = np.median(errors) + 1e-300
+    left = list(range(len(numbers)))
+    while left:
+        found = [predictions.errors(distances + parts[i]) for i in paced(left)]
+        best = int(np.argmin([np.mean(one / (one + size)) for one in found]))
+        if _standard_errors(errors, found[best], asked) < _ADDS:
             break
-        least, errors = losses[best], found[best]
-        chosen.append(_others(len(groups), chosen)[best])
-        squared = squared + parts[chosen[-1]]
-    if _standard_errors((everything - errors) / (everything + errors + size), episodes[queries]) > _SURE:
-        for i in _others(len(groups), chosen):
-            weights[groups[i]] = LEFT_OUT
+        errors, distances = found[best], distances + parts[left[best]]
+        chosen = np.append(chosen, numbers[left.pop(best)])
+    everything = np.concatenate([*known, *numbers])
+    if left and _standard_errors(best_errors(everything), best_errors(chosen), asked) > _SURE:
+        weights[np.setdiff1d(everything, chosen)] = LEFT_OUT
     return weights
 
 
-def _others(n: int, chosen: list[int]) -> list[int]:
-    return [i for i in range(n) if i not in chosen]
-
-
-def _groups(spec: ModelSpec) -> list[np.ndarray]:
-    """The features that are added together, in all observations of a window: of an entry, or of a single number."""
+def _groups(spec: ModelSpec) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The features, in all observations of a window, of entries with a known meaning, and of single other numbers."""
+    known: list[np.ndarray] = []
+    numbers: list[np.ndarray] = []
     feature_map = spec.kernel.feature_map
     if not isinstance(feature_map, GeometricFeatures):
-        return []
+        return known, numbers
     starts = np.arange(spec.windows.n_obs_steps)[:, None] * feature_map.encoding.width
-    groups = []
     for entry, columns in feature_map.encoding.slices():
         if entry.kind in ("other", "binary"):
-            groups += [(starts + column).ravel() for column in range(columns.start, columns.stop)]
+            numbers += [(starts + column).ravel() for column in range(columns.start, columns.stop)]
         elif entry.kind != "ignored":
-            groups.append((starts + np.arange(columns.start, columns.stop)).ravel())
-    return groups
+            known.append((starts + np.arange(columns.start, columns.stop)).ravel())
+    return known, numbers
 
 
-def _standard_errors(gains: np.ndarray, episodes: np.ndarray) -> float:
-    """The mean of gains (q,) in standard errors; windows of one episode (q,) are not independent."""
+def _squared_distances(features: np.ndarray, queries: np.ndarray, same: np.ndarray) -> np.ndarray:
+    """From queries (q,) to all windows, in float32; infinite for those of the same episode. (n, D) -> (q, n)."""
+    norms = np.einsum("nd,nd->n", features, features)
+    squared = norms[queries, None] + norms - 2 * features[queries] @ features.T
+    return np.where(same, np.inf, np.maximum(squared, 0.0)).astype(np.float32)
+
+
+def _standard_errors(before: np.ndarray, after: np.ndarray, episodes: np.ndarray) -> float:
+    """How surely errors (q,) became smaller: their relative gain, in standard errors.
+
+    Windows of one episode (q,) are not independent, and errors that are small anyway count little.
+    """
+    gains = (before - after) / (before + after + np.median(before) + 1e-300)
     sums = np.array([gains[episodes == e].sum() for e in np.unique(episodes)])
     return float(sums.sum() / max(np.sqrt(len(sums)) * sums.std(), 1e-12))
 
@@ -144,6 +166,8 @@ class _Predictions:
             neighbors = chunks[held[:, None], near]
             variance = np.where(barred[held], np.inf, neighbors[:, :_N_VOTERS].var(1).sum(-1))
             frame = variance.argmin(1)
-            predicted = np.einsum("qk,qkd->qd", share, neighbors[here[:, None], np.arange(near.shape[1]), frame[:, None]])
+            predicted = np.einsum(
+                "qk,qkd->qd", share, neighbors[here[:, None], np.arange(near.shape[1]), frame[:, None]]
+            )
             errors += np.square(predicted - chunks[held, self._queries, frame]).sum(1)
         return errors
