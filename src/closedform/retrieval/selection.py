@@ -22,7 +22,7 @@ _N_VOTERS, _N_STEPS = 10, 4  # neighbors that choose a frame, and actions of a c
 _RANK = 3  # the neighbor whose distance is the bandwidth
 _WIDEST = 128  # numbers or entries beyond which judging takes too long
 _FEWEST_EPISODES, _FEWEST_WINDOWS = 8, 100
-_SURE, _ADDS = 3.0, 1.0  # standard errors by which a selection has to be better than all, and a number than none
+_SURE, _ADDS = 3.0, 2.0  # standard errors by which a selection has to be better than all, and a number than none
 
 
 def select_features(spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel) -> np.ndarray:
