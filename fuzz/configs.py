@@ -49,6 +49,7 @@ VALID: dict[str, Callable[[np.random.Generator], Any]] = {
     "regularization": _scale(1e-12, 1e12),
     "shrinkage": _one_of(None, 0.0, 0.3, 1.0),
     "relevance": _one_of(True, False),
+    "selection": _one_of(True, False),
     "frames": _one_of("auto", "world", "world", "hand", "block.position", "hand,world"),
     "missing_rotations": _one_of("identity", "none"),
     "loop_memory": _one_of(0.0, 1.0, 1e6),

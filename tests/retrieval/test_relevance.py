@@ -1,13 +1,17 @@
-"""Relevance: entries that say nothing lose their weight, and those that predict keep it."""
+"""Relevance: entries that say nothing lose their weight, and those that predict keep it; without selection."""
+
+from functools import partial
 
 import numpy as np
 import pytest
 
-from closedform import ClosedFormPolicy, Demos, Layout
+import closedform
+from closedform import Demos, Layout
 from closedform.demos.layout import Entry
 from tests.conftest import planar_demos, slow_on_the_reference
 
 NOTHING = 4
+ClosedFormPolicy = partial(closedform.ClosedFormPolicy, selection=False)
 
 
 def distracted(demos, seed=0):

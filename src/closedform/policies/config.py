@@ -56,6 +56,9 @@ class PolicyConfig:
     """Whether, where `shrinkage` is None, leave-one-out predictions may choose a smaller one."""
     relevance: bool = True
     """Whether to down-weight observation entries that worsen leave-one-out predictions; needs geometric features."""
+    selection: bool = True
+    """Whether to leave out observed numbers without which leave-one-out predictions are surely better; needs geometric
+    features."""
     distinct: bool = True
     """Whether to leave out observed numbers that are constant or exact copies of others, and not to stretch noise."""
     frames: str = "auto"
@@ -92,6 +95,7 @@ class PolicyConfig:
         "shrinkage": 0.0,
         "choose_shrinkage": False,
         "relevance": False,
+        "selection": False,
         "distinct": False,
         "frames": "world",
         "missing_rotations": "none",
@@ -107,6 +111,7 @@ class PolicyConfig:
         "shrinkage": 0.0,
         "choose_shrinkage": False,
         "relevance": False,
+        "selection": False,
         "distinct": False,
         "rest": False,
         "pace": False,

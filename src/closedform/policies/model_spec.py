@@ -57,6 +57,7 @@ def model_spec(
             shrinkage=config.shrinkage,
             choose_shrinkage=config.choose_shrinkage,
             relevance=config.relevance,
+            selection=config.selection,
             distinct=config.distinct,
             rotation_weight=config.rotation_weight,
             terms=(*goal, *terms),

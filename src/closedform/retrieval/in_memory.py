@@ -16,7 +16,7 @@ from closedform.retrieval.index import ExactIndex
 from closedform.retrieval.model import Model
 from closedform.retrieval.observation_kernel import ObservationKernel
 from closedform.retrieval.pace import breathe
-from closedform.retrieval.relevance import entry_weights, n_judging
+from closedform.retrieval.relevance import n_judging, relevances
 from closedform.retrieval.rows import rows_of
 from closedform.retrieval.shrinkage import choose_shrinkage
 from closedform.retrieval.spec import ModelSpec
@@ -88,12 +88,12 @@ class InMemory:
     @classmethod
     def _weighed(cls, spec: ModelSpec, store: Store, index: ExactIndex, kernel: ObservationKernel) -> Model:
         """The model with the relevance and shrinkage chosen from the episodes."""
-        if not (spec.kernel.relevance or spec.kernel.chooses):
+        if not (spec.kernel.weighs or spec.kernel.chooses):
             return cls._fitted(spec, store, index, kernel)
         judges = store.first(n_judging(len(store.episodes)))
         breathe()
-        if spec.kernel.relevance:
-            relevance = entry_weights(spec, judges, index.rows()[: len(judges)] / kernel.relevance)
+        if spec.kernel.weighs:
+            relevance = relevances(spec, judges, index.rows()[: len(judges)] / kernel.relevance, kernel)
             if not np.array_equal(relevance, kernel.relevance):
                 breathe()
                 index = ExactIndex(index.rows() * (relevance / kernel.relevance))  # powers of two, so this is exact

@@ -17,6 +17,7 @@ from closedform.retrieval.goal import Goal
 from closedform.retrieval.metric import covariance_factor, squared_distances
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.redundancy import Redundancy, without_redundant
+from closedform.retrieval.selection import LEFT_OUT
 from closedform.retrieval.shrinkage import usual_shrinkage
 from closedform.retrieval.statistics import Statistics
 from closedform.retrieval.term import Term
@@ -36,6 +37,7 @@ class KernelSpec:
         regularization: lambda, added to the covariance of features.
         shrinkage: of this covariance; None to choose it from the data.
         relevance: whether observation entries that make predictions worse are weighted less.
+        selection: whether to drop numbers without which predictions are better; see `select_features`.
         choose_shrinkage: whether leave-one-out error chooses it if it is None; see `choose_shrinkage`.
         distinct: whether to drop numbers that are constant or copies of others; see `without_redundant`.
         rotation_weight: the length of a rotation's unit vectors in features.
@@ -48,10 +50,16 @@ class KernelSpec:
     regularization: float = 1e-4
     shrinkage: float | None = 0.0
     relevance: bool = False
+    selection: bool = False
     choose_shrinkage: bool = False
     distinct: bool = False
     rotation_weight: float = 0.4
     terms: tuple[Term, ...] = ()
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the data choose what counts how much."""
+        return self.relevance or self.selection
 
     @property
     def chooses(self) -> bool:
@@ -68,12 +76,12 @@ class ObservationKernel:
         exp(-(|L^-1 (z_i - z)|^2 + terms_i) / (2 h^2)),    h = bandwidth / sqrt(D),
 
     where L L^T is the covariance of the neighbors' features, shrunk toward a sphere (`shrinkage`), plus lambda I, and D
-    is the number of features whose scale is not 0.
+    is the number of features whose scale is not 0 and that were not dropped.
 
     Attributes:
         spec: its parameters.
         offset, scale: (D_z,), z = (lift(o) - offset) * scale; the scale includes `relevance`.
-        relevance: (D_z,), powers of two; see `entry_weights`.
+        relevance: (D_z,), powers of two; see `entry_weights` and `select_features`.
         chosen: the shrinkage that predicts significantly better than the usual one; None if there is none.
         shrinkage: how far covariances are shrunk toward a sphere.
         factor: (D_z, D_z), the Cholesky factor of a metric that is the same everywhere; (0, 0) for the local one.
@@ -151,7 +159,12 @@ class ObservationKernel:
     @cached_property
     def n_counted(self) -> int:
         """D, how many features count."""
-        return max(int(np.count_nonzero(self.scale)), 1)
+        return max(len(self.counted), 1)
+
+    @cached_property
+    def counted(self) -> np.ndarray:
+        """(D,), which features count."""
+        return np.flatnonzero((self.scale != 0) & (self.relevance > LEFT_OUT))
 
     @cached_property
     def h(self) -> float:

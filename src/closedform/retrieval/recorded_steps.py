@@ -17,7 +17,7 @@ from closedform.kernels.records import Rows
 from closedform.retrieval.faiss_index import FaissIndex
 from closedform.retrieval.model import Model
 from closedform.retrieval.observation_kernel import ObservationKernel
-from closedform.retrieval.relevance import entry_weights, n_judging
+from closedform.retrieval.relevance import n_judging, relevances
 from closedform.retrieval.rows import rows_of
 from closedform.retrieval.saved_index import SCALING, SavedIndex
 from closedform.retrieval.shrinkage import choose_shrinkage
@@ -76,7 +76,7 @@ class RecordedSteps:
         kernel = ObservationKernel.scaled_for(spec.kernel, summary.feature_statistics, views)
         store = _store(spec, windows, views, episode_ids, summary)
         store.check_binary()
-        if spec.kernel.relevance or spec.kernel.chooses:
+        if spec.kernel.weighs or spec.kernel.chooses:
             progress("judging what matters", 0.0)
             kernel = _weighed(spec, store, windows, kernel)
         features = _features(windows, kernel)
@@ -246,8 +246,8 @@ def _weighed(spec: ModelSpec, store: Store, windows: Windows, kernel: Observatio
     if not store.counts[:n].sum():
         return kernel
     judges = Store.of(spec.windows, store.episodes[:n], store.episode_ids[:n], rows_of(spec, store.episodes[:n]))
-    if spec.kernel.relevance:
-        kernel = kernel.weighed(entry_weights(spec, judges, _features(windows, kernel)[: len(judges)]))
+    if spec.kernel.weighs:
+        kernel = kernel.weighed(relevances(spec, judges, _features(windows, kernel)[: len(judges)], kernel))
     if spec.kernel.chooses:
         features = _features(windows, kernel)[: len(judges)]
         kernel = replace(kernel, chosen=choose_shrinkage(spec, judges, features, kernel))

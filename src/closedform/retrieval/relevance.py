@@ -8,9 +8,11 @@ import numpy as np
 
 from closedform.retrieval.feature_map import GeometricFeatures
 from closedform.retrieval.pace import breathe, gathered, paced
+from closedform.retrieval.selection import LEFT_OUT, select_features
 from closedform.retrieval.transfer import Transfer
 
 if TYPE_CHECKING:
+    from closedform.retrieval.observation_kernel import ObservationKernel
     from closedform.retrieval.spec import ModelSpec
     from closedform.retrieval.store import Store
 
@@ -21,6 +23,24 @@ _RANK = 3  # the neighbor whose distance is the bandwidth
 _FEWEST_EPISODES, _FEWEST_WINDOWS = 8, 100
 _SURE = 2.0  # standard errors
 _HALVINGS = 6  # an entry weighted by 2^-6 is dropped
+
+
+def relevances(spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel) -> np.ndarray:
+    """What to multiply each feature with, (D_z,): what is left out, and how little the rest counts where it is harmful.
+
+    Args:
+        spec: of the model.
+        store: of the episodes that are asked.
+        features: (n, D_z), of its windows, not weighed.
+        kernel: which features count at all.
+    """
+    selected = np.ones(features.shape[1])
+    if spec.kernel.selection:
+        selected = select_features(spec, store, features, kernel)
+    if not spec.kernel.relevance:
+        return selected
+    kept = selected > LEFT_OUT
+    return np.where(kept, entry_weights(spec, store, features if kept.all() else features * kept), selected)
 
 
 def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.ndarray:

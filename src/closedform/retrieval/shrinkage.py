@@ -48,7 +48,7 @@ def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel
         features: (n, D_z), of its windows.
         kernel: the kernel whose metric is shrunk.
     """
-    counted = np.flatnonzero(kernel.scale)
+    counted = kernel.counted
     if np.count_nonzero(store.counts) < _FEWEST_EPISODES or not 0 < len(counted) <= _WIDEST:
         return None
     pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
