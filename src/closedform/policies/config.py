@@ -70,6 +70,8 @@ class PolicyConfig:
     goal (`goal_weight`); off in the paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
+    symmetry: bool = True
+    """Whether demonstrations count in all poses in which bodies look the same, where layouts declare symmetries."""
     targets: str = "auto"
     """Whether actions that displace an observed body are planned as the targets they command: auto or off."""
     index: str = "auto"
@@ -94,6 +96,7 @@ class PolicyConfig:
         "loop_memory": 0.0,
         "rest": False,
         "goal_weight": 0.0,
+        "symmetry": False,
         "targets": "off",
     }
 
@@ -104,6 +107,7 @@ class PolicyConfig:
         "distinct": False,
         "rest": False,
         "missing_rotations": "none",
+        "symmetry": False,
         "targets": "off",
     }
     """Values of parameters that are missing in policies saved by older versions."""

@@ -38,6 +38,7 @@ from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.recorded_steps import Progress
 from closedform.retrieval.spec import ModelSpec, SearchSpec
 from closedform.retrieval.store import Store
+from closedform.retrieval.symmetry import Symmetry
 from closedform.retrieval.targets import Targets
 from closedform.retrieval.term import Term
 from closedform.retrieval.transfer import TransferSpec
@@ -93,6 +94,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             feature_map,
             terms,
             find_targets(demos, made),
+            Symmetry.find(demos) if made.symmetry else None,
         )
 
     @classmethod
@@ -130,9 +132,12 @@ class DemonstrationPolicy(Policy[ConfigT]):
         feature_map: Callable[[Any], Any] | None,
         terms: Sequence[Term] = (),
         targets: Targets | None = None,
+        symmetry: Symmetry | None = None,
     ) -> None:
         self.config: ConfigT = config
-        self._action_layout = action_layout
+        self._observation_layout, self._action_layout = observation_layout, action_layout
+        if not config.symmetry:
+            observation_layout, action_layout = observation_layout.asymmetric, action_layout.asymmetric
         if targets is not None:
             action_layout = targets.layout(action_layout)
         for term in terms:
@@ -164,6 +169,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             ),
             SearchSpec(config.index, config.recall, config.n_neighbors or _DEFAULT_NEIGHBORS),
             targets,
+            symmetry,
         )
         self._lock = threading.Lock()
         self._deadline = Deadline(getattr(config, "deadline", None))
@@ -193,7 +199,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     @property
     def observation_layout(self) -> Layout:
         """What the numbers of an observation are."""
-        return self._model.spec.windows.observation_layout
+        return self._observation_layout
 
     @property
     def action_layout(self) -> Layout:
@@ -208,12 +214,12 @@ class DemonstrationPolicy(Policy[ConfigT]):
     @property
     def episode_ids(self) -> list[int]:
         """The ids of the episodes that the policy holds."""
-        return self.store.episode_ids.tolist()
+        return self.store.recorded_ids.tolist()
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
         """The episodes that the policy holds, in the order of `episode_ids`."""
-        return self.store.episodes
+        return self.store.recorded
 
     @property
     def n_windows(self) -> int:
@@ -338,6 +344,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             choice=made.choices[0],
             episodes=model.store.episode_ids[model.store.row_episodes[rows]],
             steps=model.store.row_steps[rows],
+            images=model.store.images_of(rows),
             weights=weights / weights.sum(),
             distance=float(made.distances[0]),
             n_steps=int(made.n_steps[0, 0]) if made.n_steps.size else 0,

@@ -80,5 +80,6 @@ class LoopMemory:
         old, self._store = self._store, store
         if store is old or old is None:
             return
-        rows = store.rows_at(old.episode_ids[old.row_episodes[self._rows]], old.row_steps[self._rows])
+        ids, steps = old.episode_ids[old.row_episodes[self._rows]], old.row_steps[self._rows]
+        rows = store.rows_at(ids, steps, old.images_of(self._rows))
         self._rows, self._used = rows[rows >= 0], self._used[rows >= 0]

@@ -46,7 +46,7 @@ def rows_of(spec: ModelSpec, episodes: Sequence[Episode]) -> Rows:
     lifted = spec.kernel.feature_map.lift(windows) if len(windows) else np.zeros((0, 1))
     breathe()
     actions = transfer.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
-    poses = [transfer.body_poses(episode.observations) for episode in paced(episodes)]
+    poses = [transfer.recorded_poses(episode.observations) for episode in paced(episodes)]
     held = [transfer.held(of)[piece.steps] for of, piece in paced(zip(poses, pieces, strict=True))]
     turn_sums = [transfer.turn_sums(*pair) for pair in paced(zip(episodes, poses, strict=True))]
     steps = np.concatenate([piece.steps for piece in pieces])

@@ -38,7 +38,7 @@ class Summary:
         """Of some episodes, the features of whose windows are given before they are scaled."""
         transfer = spec.transfer
         steps = [spec.windows.window_steps(len(episode)) for episode in episodes]
-        poses = [transfer.body_poses(episode.observations) for episode in episodes]
+        poses = [transfer.recorded_poses(episode.observations) for episode in episodes]
         holds = any(hand.holds for hand in transfer.hands)
         held = [transfer.held(of)[step] for of, step in zip(poses, steps, strict=True)] if holds else []
         empty = np.empty((0, len(transfer.hands)), np.int8)

@@ -59,6 +59,12 @@ class TransferSpec:
         return BodyPoses(*layouts, identity=self.identity)
 
     @cached_property
+    def recorded_poses(self) -> BodyPoses:
+        """The same without symmetries: a body that looks the same when it is turned is seen to turn with a hand."""
+        layouts = self.observation_layout.asymmetric, self.encoding.dimension, self.action_layout.bodies
+        return BodyPoses(*layouts, identity=self.identity)
+
+    @cached_property
     def selected_frames(self) -> tuple[Frame, ...]:
         """The frames asked for."""
         return self.body_poses.select(self.frames)
