@@ -58,7 +58,7 @@ def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel
     k = min(round(spec.search.n_neighbors * len(pool) / len(store)) or 1, fewest)
     if k <= _N_NEAREST:
         return None
-    usual = usual_shrinkage(len(counted), len(store.episodes))
+    usual = usual_shrinkage(len(counted), len(store.recorded))
     values = (usual, *CANDIDATES)
     transfer, found = Transfer.of(spec.transfer, store), []
     for some in paced(np.split(queries, np.arange(_QUERIES_AT_ONCE, len(queries), _QUERIES_AT_ONCE))):

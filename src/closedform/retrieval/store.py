@@ -116,7 +116,7 @@ class Store:
     @property
     def recorded_ids(self) -> np.ndarray:
         """Their numbers, each once."""
-        return self.episode_ids[:: self.n_images]
+        return np.ascontiguousarray(self.episode_ids[:: self.n_images])
 
     def origins(self, rows: np.ndarray) -> np.ndarray:
         """The recorded episodes that some rows come from, as indices into `recorded`. (m,) -> (m,)."""
