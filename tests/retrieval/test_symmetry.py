@@ -330,6 +330,19 @@ def test_a_body_that_turns_in_a_hand_is_still_held():
     assert (held[0] >= 0).any()
 
 
+def test_displacements_may_go_where_those_of_images_go():
+    """Planned displacements keep to the demonstrated range, and a mirrored push goes the other way."""
+    demos = pushes(np.random.default_rng(14), n_episodes=8, block="mirror_x")
+    moves = [(e.observations, np.diff(e.observations[:, :2], axis=0, append=e.observations[-1:, :2])) for e in demos]
+    demos = Demos(moves, demos.observation_layout, Layout.parse("hand vector 2"))
+    policy = ClosedFormPolicy(demos, n_diffusion_steps=2)
+    assert policy.targets is not None
+    (part,) = policy.targets.displacements
+    mirrored = np.concatenate([found(demos).image(episode, 1).actions for episode in demos])
+    assert (mirrored.min(0) >= np.array(part.low) - 1e-9).all()
+    assert (mirrored.max(0) <= np.array(part.high) + 1e-9).all()
+
+
 def test_without_symmetries_plans_are_as_before():
     plain, mirrored = pushes(np.random.default_rng(12)), pushes(np.random.default_rng(12), block="mirror_x")
     observation = plain[0].observations[3]

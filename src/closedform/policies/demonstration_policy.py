@@ -85,6 +85,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         elif not demos.finite:  # it was read to be looked at
             demos = Demos(demos, demos.observation_layout, demos.action_layout)
         made = self.make_config(preset, config, feature_map, parameters)
+        symmetry = Symmetry.find(demos) if made.symmetry else None
         self._build(
             lambda spec: build_model(spec, demos.episodes, np.arange(len(demos)), progress),
             len(demos),
@@ -93,8 +94,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
             made,
             feature_map,
             terms,
-            find_targets(demos, made),
-            Symmetry.find(demos) if made.symmetry else None,
+            find_targets(demos if symmetry is None else symmetry.demos(demos), made),
+            symmetry,
         )
 
     @classmethod

@@ -97,6 +97,11 @@ class Symmetry:
         """All images of an episode, itself first."""
         return [episode, *(self.image(episode, index) for index in range(1, len(self)))]
 
+    def demos(self, demos: Demos) -> Demos:
+        """Demonstrations, each followed by its images."""
+        images = [image for episode in demos for image in self.images(episode)]
+        return Demos(images, self.observation_layout, self.action_layout, demos.rate)
+
     def image(self, episode: Episode, index: int) -> Episode:
         """One image of an episode."""
         n_angles = sum(entry.kind == "angle" for entry in self.observation_layout.entries)
