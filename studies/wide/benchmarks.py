@@ -131,6 +131,12 @@ def _pusht(task: str, folder: Path) -> Demos:
     return demos_for(make_environment("pusht"), "pusht")
 
 
+def _mirrored_pusht(task: str, folder: Path) -> Demos:
+    demos = _pusht(task, folder)
+    layout = Layout.parse("agent position 2, block position 2, block angle 1 mirror_x")
+    return demos.with_layouts(layout, demos.action_layout)
+
+
 def _robomimic(task: str, folder: Path) -> Demos:
     from closedform.experts.generation import generate
 
@@ -159,5 +165,8 @@ BENCHMARKS = {
     "lasa-velocity": _lasa_benchmark("velocity", "velocities as actions", 14),
     "lasa-fine": _lasa_benchmark("fine", "next positions, 1000 per path", 7),
     "pusht": Benchmark("Push-T", ("pusht",), (5, 10, 25, 50, 100, 206), 100, "{task}", _pusht),
+    "pusht-mirrored": Benchmark(
+        "Push-T, the T's mirror symmetry declared", ("pusht",), (10, 25), 100, "{task}", _mirrored_pusht
+    ),
     "robomimic": Benchmark("robomimic's tasks", tuple(ROBOMIMIC_TASKS), (10,), 50, "{task}", _robomimic),
 }

@@ -43,7 +43,9 @@ def test_layouts_are_read_from_text():
     text = "hand position 3, hand quaternion, - other 5, lid angle"
     expected = Layout.of(("hand", "position", 3), ("hand", "quaternion"), (None, "other", 5), ("lid", "angle"))
     assert Layout.parse(text) == expected
-    with pytest.raises(ClosedFormError, match="expected a layout entry 'body kind' or 'body kind size', found 'hand'"):
+    with pytest.raises(
+        ClosedFormError, match=r"expected a layout entry 'body kind', 'body kind size' or .*, found 'hand'"
+    ):
         Layout.parse("hand")
     with pytest.raises(ClosedFormError, match="unknown kind 'pose'"):
         Layout.parse("hand pose 7")

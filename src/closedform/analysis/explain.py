@@ -134,7 +134,9 @@ def _explain(
         observation=window[-1],
         plan=plan,
         n_execute=policy.config.n_execute,
-        transferred=_transferred(model, window, store.rows_at(plan.episodes, plan.steps), plan),
+        transferred=_transferred(
+            model, window, store.rows_at(plan.episodes, plan.steps, 0 if plan.images is None else plan.images), plan
+        ),
         nearest=[
             (int(store.episode_ids[store.row_episodes[row]]), int(store.row_steps[row]), float(distance))
             for row, distance in zip(near.rows[closest], np.sqrt(near.squared_distances[closest]), strict=True)

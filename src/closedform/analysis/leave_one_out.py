@@ -64,8 +64,8 @@ def leave_one_out(
     model, store, encoding = policy.model, policy.store, policy.model.transfer.encoding
     _, scale = model.transfer.normalization(model.transfer.world)
     horizon = min(horizon or policy.config.n_action_steps, policy.config.n_action_steps)
-    for index in range(len(store.episodes)) if episodes is None else episodes:
-        episode = model.spec.planned(store.episodes[index])
+    for index in range(len(store.recorded)) if episodes is None else episodes:
+        episode = model.spec.planned(store.recorded[index])
         if not len(episode):
             continue
         steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))

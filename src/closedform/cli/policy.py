@@ -266,7 +266,10 @@ class Info:
         for name, value in facts.get("edit", {}).items():
             print(f"  {name:18} {value}")
         for name in ("observation_layout", "action_layout"):
-            entries = [f"{e['body'] or '-'} {e['kind']} ({e['size']})" for e in facts[name]]
+            entries = [
+                f"{e['body'] or '-'} {e['kind']} ({', '.join([str(e['size']), *filter(None, [e.get('symmetry')])])})"
+                for e in facts[name]
+            ]
             print(f"{name.replace('_', ' ')}: {', '.join(entries)}")
         for name, value in facts["parameters"].items():
             print(f"  {name:18} {value}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from closedform.demos.layout import SPATIAL_ROTATIONS, Entry, Layout
+from closedform.demos.layout import ROTATIONS, SPATIAL_ROTATIONS, Entry, Layout
+from closedform.demos.symmetry import untwisted
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Encoding:
     becomes the first two columns of its rotation matrix, which are the same for q and -q and continuous everywhere
     (forcing w >= 0 instead would jump at half turns, the usual pose of a gripper that points down). Everything else
     is unchanged, except that ignored entries are dropped, so layouts with ignored entries cannot be decoded. Decoding
-    projects averaged rotations back onto rotations.
+    projects averaged rotations back onto rotations. Where a body looks the same turned about an axis by any angle, all
+    its rotations about this axis have one encoding.
     """
 
     layout: Layout
@@ -106,6 +108,8 @@ def _blocks_of(entry: Entry, start: int, spatial: bool) -> list[Block]:
 
 
 def _encode(entry: Entry, values: np.ndarray, spatial: bool) -> np.ndarray:
+    if entry.symmetry is not None and entry.kind in ROTATIONS and entry.body_symmetry.axis >= 0:
+        return _untwisted(entry, values, spatial)
     match entry.kind:
         case "angle":
             parts = [np.cos(values), np.sin(values)]
@@ -123,6 +127,14 @@ def _encode(entry: Entry, values: np.ndarray, spatial: bool) -> np.ndarray:
             return values[..., :0]
         case _:
             return values
+
+
+def _untwisted(entry: Entry, values: np.ndarray, spatial: bool) -> np.ndarray:
+    """The encoding of a rotation without its turn about the axis of a body's symmetry."""
+    columns = _encode(replace(entry, symmetry=None), values, spatial)
+    if entry.kind == "angle":  # nothing is left of it, unless it is not a number
+        return np.where(np.isnan(columns), np.nan, np.eye(columns.shape[-1])[0])
+    return two_columns(untwisted(rotation_matrix(columns), entry.body_symmetry.axis))
 
 
 def _decode(entry: Entry, encoded: np.ndarray) -> np.ndarray:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from closedform.demos.symmetry import BodySymmetry
 from closedform.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,11 +68,17 @@ class Entry:
             stacked frames).
         size: how many numbers.
         body: the body it describes, such as `"hand"`; None if it describes none.
+        symmetry: of a rotation, how its body can be turned or mirrored and look the same, in the body's own axes:
+            `mirror_x` (its x axis flipped), `turn4_z` (turned about its z axis by quarters), `turn_z` (by any angle),
+            or several, as in `turn4_z+mirror_x`; of an angle, also `turn4` and `turn`. Of the position of a body
+            without rotation, `mirror_x`, in the axes of the world; of `other` numbers, `mirror`: they are the same in a
+            mirrored scene. None if it looks different in any other pose. See `Layout`.
     """
 
     kind: Kind
     size: int = 1
     body: str | None = None
+    symmetry: str | None = None
 
     def __post_init__(self):
         if not isinstance(self.size, int) or isinstance(self.size, bool):
@@ -92,6 +99,32 @@ class Entry:
             raise ConfigError(f"a layout entry has at least one number, found size {self.size}")
         if self.body == "world" or (self.body is not None and (not self.body or "." in self.body)):
             raise ConfigError(f"a body's name must not be empty, 'world', or contain '.'; found {brief(self.body)}")
+        if self.symmetry is not None:
+            self._check_symmetry()
+
+    def _check_symmetry(self) -> None:
+        if not isinstance(self.symmetry, str):
+            raise ConfigError(f"a layout entry's symmetry is a text or None, found {brief(self.symmetry)}")
+        if self.kind == "other" and self.symmetry == "mirror":
+            return
+        if self.kind not in ("position", *ROTATIONS) or self.body is None:
+            raise ConfigError(
+                "symmetry: expected on the rotation of a body, on the position of one without, or 'mirror' on numbers "
+                f"of kind 'other', found {brief(self.symmetry)} on kind {self.kind!r}"
+            )
+        found = BodySymmetry.parse(self.symmetry, planar=self.kind == "angle" or self.size == 2)
+        if self.kind == "position" and (len(found.rotations) > 1 or found.axis >= 0):
+            raise ConfigError(
+                f"symmetry: expected mirror_x, mirror_y or mirror_z on a position, found {brief(self.symmetry)}; "
+                "turns are declared on a rotation"
+            )
+
+    @property
+    def body_symmetry(self) -> BodySymmetry:
+        """What `symmetry` says, of positions and rotations."""
+        if self.symmetry is None or self.kind == "other":
+            return BodySymmetry.none()
+        return BodySymmetry.parse(self.symmetry, planar=self.kind == "angle" or self.size == 2)
 
 
 @dataclass(frozen=True)
@@ -102,6 +135,17 @@ class Layout:
 
         observations = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle"))
         actions = Layout.of(("hand", "position", 2))
+
+    An entry may say that its body looks the same when it is turned or mirrored:
+
+        observations = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle", 1, "mirror_x"))
+
+    Demonstrations then count in all these poses. A mirrored demonstration is one of the whole scene, mirrored where
+    the body ends. So what else matters in the scene has to look the same too, such as walls and the robot's reach, and
+    every other rotation and `other` number, in observations and actions, has to be declared the same when mirrored, or
+    the policy is refused. Bodies without rotation are taken as points, `vector` entries as displacements or velocities
+    (an angular velocity is neither), and `binary` numbers do not change. A hand with a commanded rotation has its
+    symmetry in both layouts.
     """
 
     entries: tuple[Entry, ...]
@@ -125,33 +169,45 @@ class Layout:
                     f"body {body!r} has a position of 2 numbers and a rotation of kind {rotations[0]!r}: "
                     "a planar position needs an angle"
                 )
+            if positions and rotations and positions[0].symmetry is not None:
+                raise ConfigError(f"symmetry: expected on the rotation of body {body!r}, found on its position")
 
     @classmethod
-    def of(cls, *entries: tuple[str | None, Kind] | tuple[str | None, Kind, int]) -> Layout:
-        """Builds a layout from `(body, kind)` or `(body, kind, size)`; a kind of fixed size needs no size."""
+    def of(
+        cls, *entries: tuple[str | None, Kind] | tuple[str | None, Kind, int] | tuple[str | None, Kind, int, str]
+    ) -> Layout:
+        """Builds a layout from `(body, kind)`, `(body, kind, size)` or `(body, kind, size, symmetry)`.
+
+        A kind of fixed size needs no size.
+        """
         built = []
         for entry in entries:
-            if not isinstance(entry, tuple | list) or len(entry) not in (2, 3) or not isinstance(entry[1], str):
-                raise ConfigError(f"expected a layout entry (body, kind) or (body, kind, size), found {brief(entry)}")
-            size = entry[2] if len(entry) == 3 else _SIZES.get(entry[1], (1,))[0]
-            built.append(Entry(kind=entry[1], size=size, body=entry[0]))
+            if not isinstance(entry, tuple | list) or len(entry) not in (2, 3, 4) or not isinstance(entry[1], str):
+                raise ConfigError(
+                    "expected a layout entry (body, kind), (body, kind, size) or (body, kind, size, symmetry), found "
+                    f"{brief(entry)}"
+                )
+            size = entry[2] if len(entry) > 2 else _SIZES.get(entry[1], (1,))[0]
+            built.append(Entry(entry[1], size, entry[0], entry[3] if len(entry) == 4 else None))
         return cls(tuple(built))
 
     @classmethod
     def parse(cls, text: str) -> Layout:
         """Reads a layout written as `hand position 2, block position 2, block angle, - other 3`; `-` means no body.
 
-        Numbers that must not count, such as the second half of two stacked frames, are `- ignored 5`.
+        Numbers that must not count, such as the second half of two stacked frames, are `- ignored 5`. A symmetry comes
+        last: `block angle 1 mirror_x`.
         """
         entries: list[Any] = []
         for part in text.split(","):
             words = part.split()
-            if len(words) not in (2, 3) or (len(words) == 3 and not re.fullmatch("[0-9]{1,9}", words[2])):
+            if len(words) not in (2, 3, 4) or (len(words) > 2 and not re.fullmatch("[0-9]{1,9}", words[2])):
                 raise ConfigError(
-                    f"expected a layout entry 'body kind' or 'body kind size', found {part.strip()[:100]!r}"
+                    "expected a layout entry 'body kind', 'body kind size' or 'body kind size symmetry', found "
+                    f"{part.strip()[:100]!r}"
                 )
             body = None if words[0] == "-" else words[0]
-            entries.append((body, words[1], int(words[2])) if len(words) == 3 else (body, words[1]))
+            entries.append((body, words[1], *map(int, words[2:3]), *words[3:]))
         return cls.of(*entries)
 
     @classmethod
@@ -198,6 +254,11 @@ class Layout:
         """Whether some numbers are ignored."""
         return any(entry.kind == "ignored" for entry in self.entries)
 
+    @cached_property
+    def asymmetric(self) -> Layout:
+        """The same layout with no symmetry declared."""
+        return Layout(tuple(replace(entry, symmetry=None) for entry in self.entries))
+
     def check_commands(self) -> None:
         """Refuses to be the layout of actions, all of whose numbers are commanded, if some are ignored."""
         for index, entry in enumerate(self.entries):
@@ -205,6 +266,11 @@ class Layout:
                 raise ConfigError(
                     f"action_layout: expected entries that are commanded, found entry {index} ignored; "
                     "only observations can have ignored entries"
+                )
+            if entry.body_symmetry.axis >= 0:
+                raise ConfigError(
+                    f"action_layout: expected turns in steps, such as turn2_z, found {entry.symmetry!r} at entry "
+                    f"{index}; a rotation that is commanded cannot be any"
                 )
 
     def slices(self) -> Iterator[tuple[Entry, slice]]:
@@ -225,7 +291,10 @@ class Layout:
 
     def to_json(self) -> list[dict[str, Any]]:
         """The layout as plain lists and dictionaries."""
-        return [asdict(entry) for entry in self.entries]
+        return [
+            {key: value for key, value in asdict(entry).items() if key != "symmetry" or value is not None}
+            for entry in self.entries
+        ]
 
     @classmethod
     def from_json(cls, entries: list[dict[str, Any]]) -> Layout:
@@ -235,4 +304,4 @@ class Layout:
         try:
             return cls(tuple(Entry(**entry) for entry in entries))
         except TypeError as error:
-            raise ConfigError(f"expected layout entries with kind, size and body, found {error}") from error
+            raise ConfigError(f"expected layout entries with kind, size, body and symmetry, found {error}") from error

@@ -123,6 +123,7 @@ class AugmentedPolicy(EditedPolicy):
             frame="world",
             episodes=store.episode_ids[store.row_episodes[rows]],
             steps=store.row_steps[rows],
+            images=store.images_of(rows),
             weights=shares[used],
             distance=self.neural.distance(window),
             neural_share=float(shares[-1]),

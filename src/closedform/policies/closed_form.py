@@ -174,6 +174,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             choice=choice,
             episodes=store.episode_ids[store.row_episodes[rows]],
             steps=store.row_steps[rows],
+            images=store.images_of(rows),
             weights=told.weights[:count].copy(),
             distance=float(planned.distances[0]),
             n_steps=len(self.steps),

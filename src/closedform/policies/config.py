@@ -77,6 +77,8 @@ class PolicyConfig:
     """What it costs to leave the demonstration that is being followed, relative to how near it is; 0 is the paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
+    symmetry: bool = True
+    """Whether demonstrations count in all poses in which bodies look the same, where layouts declare symmetries."""
     targets: str = "auto"
     """Whether actions that displace an observed body are planned as the targets they command: auto or off."""
     index: str = "auto"
@@ -104,6 +106,7 @@ class PolicyConfig:
         "pace": False,
         "continuation": 0.0,
         "goal_weight": 0.0,
+        "symmetry": False,
         "targets": "off",
     }
 
@@ -117,6 +120,7 @@ class PolicyConfig:
         "pace": False,
         "continuation": 0.0,
         "missing_rotations": "none",
+        "symmetry": False,
         "targets": "off",
     }
     """Values of parameters that are missing in policies saved by older versions."""

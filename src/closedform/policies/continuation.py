@@ -71,5 +71,5 @@ def continuation_scale(distance: float, h: float) -> float:
 
 def find_again(old: Store, store: Store, rows: np.ndarray, *values: np.ndarray) -> tuple[Any, ...]:
     """The rows of a store in another one, and the values of those that are there."""
-    found = store.rows_at(old.episode_ids[old.row_episodes[rows]], old.row_steps[rows])
+    found = store.rows_at(old.episode_ids[old.row_episodes[rows]], old.row_steps[rows], old.images_of(rows))
     return found[found >= 0], *(each[found >= 0] for each in values)

@@ -38,6 +38,7 @@ from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.recorded_steps import Progress
 from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.store import Store
+from closedform.retrieval.symmetry import Symmetry
 from closedform.retrieval.targets import Targets
 from closedform.retrieval.term import Term
 
@@ -79,6 +80,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         elif not demos.finite:  # read for inspection only
             demos = Demos(demos, demos.observation_layout, demos.action_layout)
         made = self.make_config(preset, config, feature_map, parameters)
+        symmetry = Symmetry.find(demos) if made.symmetry else None
         self._build(
             lambda spec: build_model(spec, demos.episodes, np.arange(len(demos)), progress),
             len(demos),
@@ -87,7 +89,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
             made,
             feature_map,
             terms,
-            find_targets(demos, made),
+            find_targets(demos if symmetry is None else symmetry.demos(demos), made),
+            symmetry,
         )
 
     @classmethod
@@ -125,10 +128,11 @@ class DemonstrationPolicy(Policy[ConfigT]):
         feature_map: Callable[[Any], Any] | None,
         terms: Sequence[Term] = (),
         targets: Targets | None = None,
+        symmetry: Symmetry | None = None,
     ) -> None:
         self.config: ConfigT = config
-        self._action_layout = action_layout
-        spec = model_spec(config, observation_layout, action_layout, feature_map, terms, targets)
+        self._observation_layout, self._action_layout = observation_layout, action_layout
+        spec = model_spec(config, observation_layout, action_layout, feature_map, terms, targets, symmetry)
         self._lock = threading.Lock()
         self._deadline = Deadline(getattr(config, "deadline", None))
         self.next_episode_id = next_id
@@ -157,7 +161,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     @property
     def observation_layout(self) -> Layout:
         """What the numbers of an observation are."""
-        return self._model.spec.windows.observation_layout
+        return self._observation_layout
 
     @property
     def action_layout(self) -> Layout:
@@ -172,12 +176,12 @@ class DemonstrationPolicy(Policy[ConfigT]):
     @property
     def episode_ids(self) -> list[int]:
         """The ids of the episodes that the policy holds."""
-        return self.store.episode_ids.tolist()
+        return self.store.recorded_ids.tolist()
 
     @property
     def episodes(self) -> tuple[Episode, ...]:
         """The episodes that the policy holds, in the order of `episode_ids`."""
-        return self.store.episodes
+        return self.store.recorded
 
     @property
     def n_windows(self) -> int:
@@ -309,6 +313,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             choice=made.choices[0],
             episodes=model.store.episode_ids[model.store.row_episodes[rows]],
             steps=model.store.row_steps[rows],
+            images=model.store.images_of(rows),
             weights=weights / weights.sum(),
             distance=float(made.distances[0]),
             n_steps=int(made.n_steps[0, 0]) if made.n_steps.size else 0,

@@ -16,6 +16,7 @@ from closedform.retrieval.feature_map import make_feature_map
 from closedform.retrieval.goal import Goal
 from closedform.retrieval.observation_kernel import KernelSpec
 from closedform.retrieval.spec import ModelSpec, SearchSpec
+from closedform.retrieval.symmetry import Symmetry
 from closedform.retrieval.targets import Targets
 from closedform.retrieval.term import Term
 from closedform.retrieval.transfer import TransferSpec
@@ -31,6 +32,7 @@ def model_spec(
     feature_map: Callable[[Any], Any] | None,
     terms: Sequence[Term],
     targets: Targets | None,
+    symmetry: Symmetry | None,
 ) -> ModelSpec:
     """The specification of the model that a policy with these parameters plans from.
 
@@ -71,6 +73,7 @@ def model_spec(
         ),
         SearchSpec(config.index, config.recall, config.n_neighbors or DEFAULT_NEIGHBORS),
         targets,
+        symmetry,
     )
 
 

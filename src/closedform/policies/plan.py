@@ -29,6 +29,8 @@ class Plan:
         choice: (hands, 2), the frame and the grasped body of each hand, as numbered by the store.
         n_steps: diffusion steps taken; 0 for policies without diffusion.
         complete: whether all diffusion steps were taken before the deadline.
+        images: (m,), which image of its episode each demonstration is where bodies are symmetric: 0 as it was recorded,
+            else turned or mirrored; None if there was no demonstration to ask.
     """
 
     actions: np.ndarray
@@ -43,6 +45,7 @@ class Plan:
     choice: np.ndarray | None = None
     n_steps: int = 0
     complete: bool = True
+    images: np.ndarray | None = None
 
     @property
     def n_effective(self) -> float:

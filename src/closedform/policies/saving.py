@@ -38,6 +38,7 @@ from closedform.retrieval.model import Model
 from closedform.retrieval.recorded_steps import RecordedSteps
 from closedform.retrieval.saved_index import SavedIndex
 from closedform.retrieval.spec import ModelSpec
+from closedform.retrieval.symmetry import Symmetry
 from closedform.retrieval.targets import Targets
 from closedform.retrieval.term import Term
 from closedform.snapshot import Snapshot
@@ -86,12 +87,12 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
 def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     """Writes the files of a policy into an empty folder."""
     model, store = policy.model, policy.store
-    lengths = np.array([len(episode) for episode in store.episodes])
+    lengths = np.array([len(episode) for episode in store.recorded])
     arrays = {
-        "observations": _joined([episode.observations for episode in store.episodes]),
-        "actions": _joined([episode.actions for episode in store.episodes]),
+        "observations": _joined([episode.observations for episode in store.recorded]),
+        "actions": _joined([episode.actions for episode in store.recorded]),
         "lengths": lengths,
-        "episode_ids": store.episode_ids,
+        "episode_ids": store.recorded_ids,
     }
     content = {
         "format": FORMAT,
@@ -107,6 +108,8 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     }
     if policy.targets is not None:
         content["targets"] = policy.targets.to_json()
+    if model.spec.symmetry is not None:
+        content["symmetry"] = model.spec.symmetry.to_json()
     if policy.terms:
         content["terms"] = [type(term).__name__ for term in policy.terms]
     save_file(arrays, folder / "policy.safetensors")
@@ -161,6 +164,8 @@ def read_policy(
         parameters = policy_class.make_config("default", None, feature_map, saved_parameters)
         _check_terms(content.get("terms", []), terms)
         targets = Targets.from_json(content["targets"], *layouts) if "targets" in content else None
+        used = layouts if parameters.symmetry else [layout.asymmetric for layout in layouts]
+        symmetry = Symmetry.from_json(content.get("symmetry"), *used)
     except ConfigError as error:
         raise LoadError(f"{folder / 'config.json'}: {error}") from error
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
@@ -204,7 +209,7 @@ def read_policy(
 
     try:
         policy = object.__new__(policy_class)
-        policy._build(make_model, next_id, layouts[0], layouts[1], parameters, feature_map, terms, targets)
+        policy._build(make_model, next_id, layouts[0], layouts[1], parameters, feature_map, terms, targets, symmetry)
     except (MissingExtraError, LoadError):
         raise
     except ClosedFormError as error:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from closedform.demos.episode import Episode
-from closedform.errors import ClosedFormWarning
+from closedform.errors import ClosedFormWarning, ConfigError
 from closedform.retrieval.in_memory import InMemory
 from closedform.retrieval.model import Model
 from closedform.retrieval.recorded_steps import Progress, RecordedSteps
@@ -29,11 +29,15 @@ def build_model(
     spec: ModelSpec, episodes: Sequence[Episode], episode_ids: np.ndarray, progress: Progress | None = None
 ) -> Model:
     """The model of some episodes, with the storage that the requested index needs."""
-    n_windows = int(spec.windows.n_windows(np.array([len(episode) for episode in episodes])).sum())
+    n_windows = int(spec.windows.n_windows(np.array([len(episode) for episode in episodes])).sum()) * spec.n_images
     large = stays_recorded(spec.search.index, n_windows)
     if spec.search.index == "auto" and n_windows > EXACT_UP_TO and not large:
         message = f"{n_windows} windows are searched one by one; faiss is faster: pip install 'closedform[ann]'"
         warnings.warn(message, ClosedFormWarning, stacklevel=2)
+    if large and spec.symmetry is not None:
+        if spec.search.index == "faiss":
+            raise ConfigError("index: expected auto or exact where layouts declare a symmetry, found faiss")
+        large = False
     if large:
         return RecordedSteps.build(spec, episodes, episode_ids, progress)
     return InMemory.build(spec, episodes, episode_ids)

@@ -66,6 +66,9 @@ class Goal(Term):
         last = np.repeat(last_observations[ended][:, None], n_obs_steps, axis=1)
         found = ((feature_map.lift(last) - kernel.offset) * kernel.scale)[:, columns]
         ends = np.zeros((len(ended), len(columns)))
+        symmetry = store.symmetry
+        if symmetry is not None and symmetry.n_turned > 1:
+            found = _one_goal(found, symmetry.n_turned)
         ends[ended] = found
         middle = np.median(found, axis=0)
         spread = np.square(_CONSISTENT * np.median(np.abs(found - middle), axis=0))
@@ -93,6 +96,21 @@ class Goal(Term):
     def record(self) -> GoalTerm:
         """The fields that the compiled planners read."""
         return GoalTerm(self.weight, self.columns, self.ends, self.middle, self.scale, self.tolerance)
+
+
+def _one_goal(ends: np.ndarray, n_turned: int) -> np.ndarray:
+    """Ends (E, G) as if all images ended in the same pose: where bodies are turned, each has a goal of its own.
+
+    Only the difference between an end and its goal counts, so ends are moved by the difference between goals.
+
+    Args:
+        ends: of each episode, followed by its images.
+        n_turned: how many of these come first and are not mirrored.
+    """
+    nearest = np.argmin(np.square(ends[:, None] - ends[:n_turned]).sum(-1), axis=1)
+    found, where = np.unique(nearest, return_inverse=True)
+    middles = np.array([np.median(ends[nearest == k], axis=0) for k in found])
+    return ends - middles[where] + middles[0]
 
 
 def _pose_columns(encoding: Encoding, commanded: tuple[str, ...]) -> list[np.ndarray]:

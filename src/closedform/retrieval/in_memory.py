@@ -37,8 +37,9 @@ class InMemory:
     @classmethod
     def build(cls, spec: ModelSpec, episodes: Sequence[Episode], episode_ids: np.ndarray) -> Model:
         """Cuts, scales and indexes the episodes."""
+        episodes, episode_ids = spec.images(episodes), np.repeat(episode_ids, spec.n_images)
         rows = rows_of(spec, episodes)
-        store = Store.of(spec.windows, episodes, episode_ids, rows)
+        store = Store.of(spec.windows, episodes, episode_ids, rows, spec.symmetry)
         breathe()
         kernel = ObservationKernel.scaled_for(spec.kernel, store.feature_statistics, store.episodes)
         breathe()
@@ -49,37 +50,39 @@ class InMemory:
 
     def add(self, model: Model, episode: Episode, episode_id: int) -> Model:
         """The model with one more episode; only the episode is indexed unless it changes the scale of features."""
-        rows = rows_of(model.spec, [episode])
-        store = model.store.append(episode, episode_id, rows)
+        images = model.spec.images([episode])
+        rows = rows_of(model.spec, images)
+        store = model.store.append(images, episode_id, rows)
         breathe()
         known = model.kernel.redundancy
         kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes, known)
         if not kernel.has_scale_of(model.kernel):
-            return self.build(model.spec, store.episodes, store.episode_ids)
+            return self.build(model.spec, store.recorded, store.recorded_ids)
         kernel = replace(model.kernel, redundancy=kernel.redundancy)
         index = self.index.add(scaled(rows.lifted, kernel.offset, kernel.scale, "window"))
         breathe()
-        judged = n_judging(len(store.episodes)) == n_judging(len(model.store.episodes))
+        judged = n_judging(len(store.recorded)) == n_judging(len(model.store.recorded))
         make = self._fitted if judged else self._weighed
         return make(model.spec, store, index, kernel)
 
     def remove(self, model: Model, episode_id: int) -> Model:
         """The model without an episode, exactly as if it had never been added."""
         keep = model.store.kept_without(episode_id)
-        judging = n_judging(int(keep.sum()))
-        same = judging == n_judging(len(keep)) and keep[:judging].all()
+        keeps = keep[:: model.store.n_images]
+        judging = n_judging(int(keeps.sum()))
+        same = judging == n_judging(len(keeps)) and keeps[:judging].all()
         return self._kept(model, keep, weigh=not same)
 
     def leave_out(self, model: Model, index: int) -> Model:
         """The model without an episode, given by its index in the store; relevance stays that of all episodes."""
-        return self._kept(model, model.store.kept_without(int(model.store.episode_ids[index])), weigh=False)
+        return self._kept(model, model.store.kept_without(int(model.store.recorded_ids[index])), weigh=False)
 
     def _kept(self, model: Model, keep: np.ndarray, *, weigh: bool) -> Model:
         store = model.store.keep(keep)
         known = model.kernel.redundancy
         kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes, known)
         if not kernel.has_scale_of(model.kernel):
-            return self.build(model.spec, store.episodes, store.episode_ids)
+            return self.build(model.spec, store.recorded, store.recorded_ids)
         breathe()
         index = self.index.remove(np.repeat(keep, model.store.counts))
         make = self._weighed if weigh else self._fitted
@@ -90,7 +93,7 @@ class InMemory:
         """The model with the relevance and shrinkage chosen from the episodes."""
         if not (spec.kernel.weighs or spec.kernel.chooses):
             return cls._fitted(spec, store, index, kernel)
-        judges = store.first(n_judging(len(store.episodes)))
+        judges = store.first(n_judging(len(store.recorded)) * store.n_images)
         breathe()
         if spec.kernel.weighs:
             relevance = relevances(spec, judges, index.rows()[: len(judges)] / kernel.relevance, kernel)

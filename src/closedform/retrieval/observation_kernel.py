@@ -143,7 +143,7 @@ class ObservationKernel:
         """
         shrinkage = self.chosen if self.spec.shrinkage is None else self.spec.shrinkage
         if shrinkage is None:
-            shrinkage = usual_shrinkage(self.n_counted, len(store.episodes))
+            shrinkage = usual_shrinkage(self.n_counted, len(store.recorded))
         kernel = replace(self, shrinkage=shrinkage, factor=np.empty((0, 0)), terms=())
         if self.spec.metric == "euclidean":
             kernel = replace(kernel, factor=np.eye(len(self.scale)))

@@ -61,11 +61,15 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
     weights = np.ones(features.shape[1])
     columns = _entry_columns(spec)
     fewest = 2 if spec.kernel.distinct else 1  # weights are relative: halving all of them says nothing
-    if len(columns) < fewest or np.count_nonzero(store.counts) < _FEWEST_EPISODES or len(store) < _FEWEST_WINDOWS:
+    if (
+        len(columns) < fewest
+        or np.count_nonzero(store.counts[:: store.n_images]) < _FEWEST_EPISODES
+        or len(store) < _FEWEST_WINDOWS
+    ):
         return weights
     pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(N_QUERIES, len(pool))).astype(int))
-    features, episodes = gathered(features, pool), store.row_episodes[pool]
+    features, episodes = gathered(features, pool), store.origins(pool)
     others = len(pool) - np.bincount(episodes)[episodes[queries]]
     k = min(N_NEIGHBORS, int(others.min()))
     if k <= _RANK:

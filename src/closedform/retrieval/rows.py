@@ -46,11 +46,9 @@ def rows_of(spec: ModelSpec, episodes: Sequence[Episode]) -> Rows:
     lifted = spec.kernel.feature_map.lift(windows) if len(windows) else np.zeros((0, 1))
     breathe()
     actions = transfer.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
-    poses = [transfer.body_poses(episode.observations) for episode in paced(episodes)]
-    at_rows = [
-        (of[piece.steps], transfer.held(of)[piece.steps]) for of, piece in paced(zip(poses, pieces, strict=True))
-    ]
-    turn_sums = [transfer.turn_sums(*pair) for pair in paced(zip(episodes, poses, strict=True))]
+    poses, recorded = transfer.poses_of(episodes)
+    held = [transfer.held(of)[piece.steps] for of, piece in paced(zip(recorded, pieces, strict=True))]
+    turn_sums = [transfer.turn_sums(*pair) for pair in paced(zip(episodes, recorded, strict=True))]
     steps = np.concatenate([piece.steps for piece in pieces])
     breathe()
     feature_statistics = Statistics.of(lifted, counts)
@@ -61,8 +59,8 @@ def rows_of(spec: ModelSpec, episodes: Sequence[Episode]) -> Rows:
         lifted=lifted,
         actions=actions,
         steps=steps,
-        poses=np.concatenate([of for of, _ in at_rows]),
-        held=np.concatenate([held for _, held in at_rows]),
+        poses=np.concatenate([of[piece.steps] for of, piece in zip(poses, pieces, strict=True)]),
+        held=np.concatenate(held),
         turn_sums=np.array(turn_sums),
         feature_statistics=feature_statistics,
         action_statistics=action_statistics(transfer, episodes, np.concatenate(poses)),

@@ -49,16 +49,16 @@ def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel
         kernel: the kernel whose metric is shrunk.
     """
     counted = kernel.counted
-    if np.count_nonzero(store.counts) < _FEWEST_EPISODES or not 0 < len(counted) <= _WIDEST:
+    if np.count_nonzero(store.counts[:: store.n_images]) < _FEWEST_EPISODES or not 0 < len(counted) <= _WIDEST:
         return None
     pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(_N_QUERIES, len(pool))).astype(int))
-    features, episodes = gathered(features, pool)[:, counted], store.row_episodes[pool]
+    features, episodes = gathered(features, pool)[:, counted], store.origins(pool)
     fewest = len(pool) - int(np.bincount(episodes).max())
     k = min(round(spec.search.n_neighbors * len(pool) / len(store)) or 1, fewest)
     if k <= _N_NEAREST:
         return None
-    usual = usual_shrinkage(len(counted), len(store.episodes))
+    usual = usual_shrinkage(len(counted), len(store.recorded))
     values = (usual, *CANDIDATES)
     transfer, found = Transfer.of(spec.transfer, store), []
     for some in paced(np.split(queries, np.arange(_QUERIES_AT_ONCE, len(queries), _QUERIES_AT_ONCE))):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from closedform.demos.episode import Episode
 from closedform.retrieval.observation_kernel import KernelSpec
+from closedform.retrieval.pace import paced
+from closedform.retrieval.symmetry import Symmetry
 from closedform.retrieval.targets import Targets
 from closedform.retrieval.transfer import TransferSpec
 from closedform.retrieval.window_spec import WindowSpec
@@ -36,6 +39,7 @@ class ModelSpec:
         transfer: how their chunks apply to the current scene.
         search: how neighbors are found.
         targets: converts recorded actions into those that are planned; None if they are the same.
+        symmetry: in which other poses demonstrations count; None if they count only as recorded.
     """
 
     windows: WindowSpec
@@ -43,6 +47,18 @@ class ModelSpec:
     transfer: TransferSpec
     search: SearchSpec = SearchSpec()
     targets: Targets | None = None
+    symmetry: Symmetry | None = None
+
+    @property
+    def n_images(self) -> int:
+        """In how many poses an episode counts."""
+        return 1 if self.symmetry is None else len(self.symmetry)
+
+    def images(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Recorded episodes, each followed by its images."""
+        if self.symmetry is None:
+            return list(episodes)
+        return [image for episode in paced(episodes) for image in self.symmetry.images(episode)]
 
     def planned(self, episode: Episode) -> Episode:
         """An episode with its actions converted to those that are planned."""

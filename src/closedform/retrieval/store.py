@@ -14,6 +14,7 @@ from closedform.errors import DataError
 from closedform.retrieval.pace import breathe, paced
 from closedform.retrieval.rows import Rows, joined, kept, starts_of
 from closedform.retrieval.statistics import Statistics
+from closedform.retrieval.symmetry import Symmetry
 from closedform.retrieval.window_spec import WindowSpec
 
 
@@ -24,9 +25,12 @@ class Store:
     Windows are views: the actions of row i are `actions[starts[i] : starts[i] + n_action_steps]`. Arrays over rows may
     be computed on demand. Statistics have a group for each episode, or one for all.
 
+    Where bodies are symmetric, each recorded episode is followed by its images (see `Symmetry`), which are episodes
+    with the same id.
+
     Attributes:
         spec: how they were cut.
-        episodes: the demonstrations.
+        episodes: the demonstrations, and their images.
         episode_ids: (E,), assigned when each was added, ascending.
         counts: (E,), windows of each episode.
         lengths: (E,), rows of `actions` of each episode.
@@ -41,6 +45,7 @@ class Store:
         action_statistics: of encoded actions in all frames.
         action_ranges: (E, 2, D_a), the lowest and highest value of each number of an action.
         last_observations: (E, D_o), NaN for empty episodes.
+        symmetry: what makes images; None if there are none.
     """
 
     spec: WindowSpec
@@ -59,9 +64,17 @@ class Store:
     action_statistics: Statistics
     action_ranges: np.ndarray
     last_observations: np.ndarray
+    symmetry: Symmetry | None = None
 
     @classmethod
-    def of(cls, spec: WindowSpec, episodes: Sequence[Episode], episode_ids: np.ndarray, rows: Rows) -> Store:
+    def of(
+        cls,
+        spec: WindowSpec,
+        episodes: Sequence[Episode],
+        episode_ids: np.ndarray,
+        rows: Rows,
+        symmetry: Symmetry | None = None,
+    ) -> Store:
         """The store of episodes and the rows cut from them; refused if there are none."""
         if not rows.counts.sum():
             raise too_short([len(episode) for episode in episodes], spec.n_obs_steps, spec.n_action_steps)
@@ -82,12 +95,36 @@ class Store:
             action_statistics=rows.action_statistics,
             action_ranges=rows.action_ranges,
             last_observations=rows.last_observations,
+            symmetry=symmetry,
         )
         store.check_binary()
         return store
 
     def __len__(self) -> int:
         return len(self.row_steps)
+
+    @property
+    def n_images(self) -> int:
+        """How many episodes each recorded one stands for."""
+        return 1 if self.symmetry is None else len(self.symmetry)
+
+    @property
+    def recorded(self) -> tuple[Episode, ...]:
+        """The demonstrations as they were recorded."""
+        return self.episodes[:: self.n_images]
+
+    @property
+    def recorded_ids(self) -> np.ndarray:
+        """Their numbers, each once."""
+        return np.ascontiguousarray(self.episode_ids[:: self.n_images])
+
+    def origins(self, rows: np.ndarray) -> np.ndarray:
+        """The recorded episodes that some rows come from, as indices into `recorded`. (m,) -> (m,)."""
+        return self.row_episodes[rows] // self.n_images
+
+    def images_of(self, rows: np.ndarray) -> np.ndarray:
+        """Which image of its episode each of some rows is, 0 if it was recorded so. (m,) -> (m,)."""
+        return self.row_episodes[rows] % self.n_images
 
     @property
     def action_range(self) -> tuple[np.ndarray, np.ndarray]:
@@ -98,26 +135,26 @@ class Store:
         """The encoded actions of some rows, as they were demonstrated. (m,) -> (m, N_a, D)."""
         return self.actions[self.starts[rows][:, None] + np.arange(self.spec.n_action_steps)]
 
-    def rows_at(self, episode_ids: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    def rows_at(self, episode_ids: np.ndarray, steps: np.ndarray, images: np.ndarray | int = 0) -> np.ndarray:
         """The rows (m,) whose first actions are at some steps (m,) of episodes (m,); -1 for unknown episodes."""
-        episodes = np.minimum(np.searchsorted(self.episode_ids, episode_ids), len(self.episode_ids) - 1)
+        episodes = np.minimum(np.searchsorted(self.episode_ids, episode_ids) + images, len(self.episode_ids) - 1)
         first = (np.cumsum(self.counts) - self.counts)[episodes]
         return np.where(self.episode_ids[episodes] == episode_ids, first + steps - self.spec.first_step, -1)
 
-    def append(self, episode: Episode, episode_id: int, rows: Rows) -> Store:
-        """The store with the rows of one more episode, which must have some."""
+    def append(self, images: Sequence[Episode], episode_id: int, rows: Rows) -> Store:
+        """The store with the rows of one more episode and its images, which must have some."""
         if not rows.counts.sum():
-            raise too_short([len(episode)], self.spec.n_obs_steps, self.spec.n_action_steps)
+            raise too_short([len(images[0])], self.spec.n_obs_steps, self.spec.n_action_steps)
         breathe()
         grown = replace(
             self,
-            episodes=(*self.episodes, episode),
-            episode_ids=np.append(self.episode_ids, episode_id),
+            episodes=(*self.episodes, *images),
+            episode_ids=np.append(self.episode_ids, np.full(len(images), episode_id)),
             counts=np.append(self.counts, rows.counts),
             lengths=np.append(self.lengths, rows.lengths),
             actions=joined(self.actions, rows.actions),
-            starts=joined(self.starts, rows.steps + len(self.actions)),
-            row_episodes=joined(self.row_episodes, np.full(len(rows.steps), len(self.episodes))),
+            starts=joined(self.starts, starts_of(rows.counts, rows.lengths, rows.steps) + len(self.actions)),
+            row_episodes=joined(self.row_episodes, np.repeat(np.arange(len(images)), rows.counts) + len(self.episodes)),
             row_steps=joined(self.row_steps, rows.steps),
             poses=joined(self.poses, rows.poses),
             held=joined(self.held, rows.held),

@@ -38,11 +38,11 @@ class Summary:
         """Summarizes episodes, given the features of their windows before scaling."""
         transfer = spec.transfer
         steps = [spec.windows.window_steps(len(episode)) for episode in episodes]
-        poses = [transfer.body_poses(episode.observations) for episode in episodes]
+        poses, recorded = transfer.poses_of(episodes)
         holds = any(hand.holds for hand in transfer.hands)
-        held = [transfer.held(of)[step] for of, step in zip(poses, steps, strict=True)] if holds else []
+        held = [transfer.held(of)[step] for of, step in zip(recorded, steps, strict=True)] if holds else []
         empty = np.empty((0, len(transfer.hands)), np.int8)
-        turn_sums = [transfer.turn_sums(*pair) for pair in zip(episodes, poses, strict=True)]
+        turn_sums = [transfer.turn_sums(*pair) for pair in zip(episodes, recorded, strict=True)]
         ranges = np.array([action_range(episode) for episode in episodes])
         return cls(
             feature_statistics=Statistics.of(lifted, np.array([len(step) for step in steps])).pooled(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,7 @@ from closedform.demos.rigid import into_frame, onto_grasped, out_of_frame
 from closedform.kernels.records import Transfers
 from closedform.retrieval.frame import N_VOTERS, PREFERENCE, BodyPoses, Frame, disagreement, frame_axes, voters
 from closedform.retrieval.hand import Hand, hands_of, held_bodies, rotation_near, turn_sum
+from closedform.retrieval.pace import paced
 from closedform.retrieval.scaling import ActionScaling, action_scaling
 
 if TYPE_CHECKING:
@@ -57,6 +59,21 @@ class TransferSpec:
         """The bodies whose frames actions can be expressed in."""
         layouts = self.observation_layout, self.encoding.dimension, self.action_layout.bodies
         return BodyPoses(*layouts, identity=self.identity)
+
+    @cached_property
+    def recorded_poses(self) -> BodyPoses:
+        """The same without symmetries: a body that looks the same when it is turned is seen to turn with a hand."""
+        if self.observation_layout.asymmetric == self.observation_layout:
+            return self.body_poses
+        layouts = self.observation_layout.asymmetric, self.encoding.dimension, self.action_layout.bodies
+        return BodyPoses(*layouts, identity=self.identity)
+
+    def poses_of(self, episodes: Sequence[Episode]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The poses of bodies at each step of episodes, with and without symmetries."""
+        recorded = [self.recorded_poses(episode.observations) for episode in paced(episodes)]
+        if self.recorded_poses is self.body_poses:
+            return recorded, recorded
+        return [self.body_poses(episode.observations) for episode in paced(episodes)], recorded
 
     @cached_property
     def selected_frames(self) -> tuple[Frame, ...]:
