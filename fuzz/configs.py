@@ -58,6 +58,7 @@ VALID: dict[str, Callable[[np.random.Generator], Any]] = {
     "continuation": _one_of(0.0, 2.0, 1e6),
     "targets": _one_of("auto", "auto", "off"),
     "goal_weight": _one_of(0.0, 0.3, 10.0, 1e6),
+    "relation_weight": _one_of(0.0, 16.0, 16.0, 1e6),
     "index": _one_of("auto", "exact", "faiss"),
     "recall": _one_of(1e-3, 0.5, 1.0),
     "bandwidth": _scale(1e-9, 1e9),

@@ -8,6 +8,7 @@ import numpy as np
 
 from closedform.kernels.diffuse import diffuse
 from closedform.kernels.jit import jit
+from closedform.kernels.relation import relate
 from closedform.kernels.search import dot, metric_distances, retrieve
 from closedform.kernels.transfer import choose_transfer, transfer_back, transfer_chunk
 
@@ -48,6 +49,9 @@ def weigh(rows, query, neighbors, squared, precision, terms, log_weights):
                 still = goal.ends[rows.episodes[row], g] - rows.columns[d, row]
                 difference += ((still - goal.middle[g] + query[d]) * goal.scale[g]) ** 2
             log_weights[i] -= precision * goal.weight * math.log(difference)
+    if terms.relation.weight > 0.0:
+        relate(terms.relation, rows, query, neighbors, precision, log_weights)
+    for i in range(neighbors.size):
         largest = max(largest, log_weights[i])
         measured = measured and log_weights[i] < np.inf  # false for NaN
     for i in range(neighbors.size):

@@ -82,6 +82,27 @@ class GoalTerm(NamedTuple):
     tolerance: float
 
 
+class RelationTerm(NamedTuple):
+    """The share of the squared distances that is due to relations; see `retrieval.relation.Relation`.
+
+    Attributes:
+        weight: w / l^2; 0 for none.
+        hands: (H, d)
+        objects: (B, d)
+        axes: (B, 2 d)
+        offset, inverse: (D_z,)
+        touching: squared distance below which objects are about equally near.
+    """
+
+    weight: float
+    hands: Any
+    objects: Any
+    axes: Any
+    offset: Any
+    inverse: Any
+    touching: float
+
+
 class PenaltyTerm(NamedTuple):
     """What is added to the squared distances of a few rows: rows (m,), ascending, and values (m,)."""
 
@@ -93,6 +114,7 @@ class Terms(NamedTuple):
     """The terms that the compiled planners implement, added to squared distances; each may be empty."""
 
     goal: GoalTerm
+    relation: RelationTerm
     penalty: PenaltyTerm
 
 

@@ -73,12 +73,14 @@ class PolicyConfig:
     have a goal (`goal_weight`); off in the paper."""
     pace: bool = True
     """Whether demonstrations recede only once they would have moved on at their own speed; off in the paper."""
-    continuation: float = 2.0
+    continuation: float = 0.5
     """What it costs to leave the demonstration that is being followed, relative to how near it is; 0 is the paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
     symmetry: bool = True
     """Whether demonstrations count in all poses in which bodies look the same, where layouts declare symmetries."""
+    relation_weight: float = 16.0
+    """Preference for demonstrations in which hands are at the same place relative to objects; 0 is the paper."""
     targets: str = "auto"
     """Whether actions that displace an observed body are planned as the targets they command: auto or off."""
     index: str = "auto"
@@ -122,6 +124,7 @@ class PolicyConfig:
         "missing_rotations": "none",
         "symmetry": False,
         "targets": "off",
+        "relation_weight": 0.0,
     }
     """Values of parameters that are missing in policies saved by older versions."""
 
@@ -146,6 +149,7 @@ class PolicyConfig:
         _check(0 <= self.loop_memory <= 1e6, "loop_memory", "0 to 1e6", self.loop_memory)
         _check(0 <= self.continuation <= 1e6, "continuation", "0 to 1e6", self.continuation)
         _check(0 <= self.goal_weight <= 1e6, "goal_weight", "0 to 1e6", self.goal_weight)
+        _check(0 <= self.relation_weight <= 1e6, "relation_weight", "0 to 1e6", self.relation_weight)
 
     @classmethod
     def preset(cls, name: str = "default", **parameters: Any) -> Self:

@@ -10,7 +10,7 @@ import numpy as np
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
-_ON_IT = 40.0  # squared bandwidths that an agent on a demonstration keeps to it for
+_ON_IT = 160.0  # squared bandwidths that an agent on a demonstration keeps to it for
 
 
 class Continuation:
@@ -20,7 +20,7 @@ class Continuation:
     demonstrations follows none of them, and one that stops pushing to begin again gets nowhere. So the windows that are
     `n_execute` steps after those of the last plan count as nearer than they are,
 
-        d_j^2 - c s (1 - v_j),    s = d^2 + 40 h^2 exp(-d^2 / (2 h^2)),
+        d_j^2 - c s (1 - v_j),    s = d^2 + 160 h^2 exp(-d^2 / (2 h^2)),
 
     with d the distance of the last plan's nearest window and h the bandwidth. Off the demonstrations, another one has
     to be nearer by as much as the distance was; an agent that is on one, within the bandwidth, stays on it while others

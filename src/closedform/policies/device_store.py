@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from closedform.kernels.records import GoalTerm, Rows
+from closedform.retrieval.goal import Goal
 from closedform.retrieval.model import Model
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.term import Term
@@ -67,7 +68,7 @@ def on_device(model: Model, tensor: Callable[[np.ndarray], torch.Tensor]) -> tup
             scale=tensor(goal.scale),
         ),
         goal_still=tensor(np.empty((0, len(features))) if no_goal else _still(goal, features, row_episodes)),
-        terms=tuple(moved(term) for term in model.kernel.unhooked),
+        terms=tuple(moved(term) for term in model.kernel.terms if term.hook != Goal.hook),
         center=tensor(center),
         transfers=record._replace(
             blocks=record.blocks.tolist(),

@@ -15,6 +15,7 @@ from closedform.retrieval.build import stays_recorded
 from closedform.retrieval.feature_map import make_feature_map
 from closedform.retrieval.goal import Goal
 from closedform.retrieval.observation_kernel import KernelSpec
+from closedform.retrieval.relation import Relation
 from closedform.retrieval.spec import ModelSpec, SearchSpec
 from closedform.retrieval.symmetry import Symmetry
 from closedform.retrieval.targets import Targets
@@ -49,6 +50,7 @@ def model_spec(
     if targets is not None:
         action_layout = targets.layout(action_layout)
     goal = (Goal(config.goal_weight),) if config.goal_weight else ()
+    relation = (Relation(config.relation_weight),) if config.relation_weight else ()
     return ModelSpec(
         WindowSpec(observation_layout, action_layout, config.n_obs_steps, config.n_action_steps, config.padding),
         KernelSpec(
@@ -62,7 +64,7 @@ def model_spec(
             selection=config.selection,
             distinct=config.distinct,
             rotation_weight=config.rotation_weight,
-            terms=(*goal, *terms),
+            terms=(*goal, *relation, *terms),
         ),
         TransferSpec(
             observation_layout,

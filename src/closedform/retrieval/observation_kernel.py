@@ -17,6 +17,7 @@ from closedform.retrieval.goal import Goal
 from closedform.retrieval.metric import covariance_factor, squared_distances
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.redundancy import Redundancy, without_redundant
+from closedform.retrieval.relation import Relation
 from closedform.retrieval.selection import LEFT_OUT
 from closedform.retrieval.shrinkage import usual_shrinkage
 from closedform.retrieval.statistics import Statistics
@@ -82,7 +83,7 @@ class ObservationKernel:
         spec: its parameters.
         offset, scale: (D_z,), z = (lift(o) - offset) * scale; the scale includes `relevance`.
         relevance: (D_z,), powers of two; see `entry_weights` and `select_features`.
-        chosen: the shrinkage that predicts significantly better than the usual one; None if there is none.
+        chosen: the shrinkage that predictions call for; None for too few episodes.
         shrinkage: how far covariances are shrunk toward a sphere.
         factor: (D_z, D_z), the Cholesky factor of a metric that is the same everywhere; (0, 0) for the local one.
         terms: fitted to the demonstrations.
@@ -223,7 +224,7 @@ class ObservationKernel:
     @cached_property
     def hooked(self) -> Terms:
         """The terms that the compiled planners implement, without a plan's penalty."""
-        nothing = Terms(Goal(0.0).record(), Penalty.none().record())
+        nothing = Terms(Goal(0.0).record(), Relation(0.0).record(), Penalty.none().record())
         return nothing._replace(**{term.hook: term.record() for term in self.terms if term.hook is not None})
 
     def term_records(self, penalty: Penalty) -> Terms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ _QUERIES_AT_ONCE = 20  # so that other threads can run in between
 _RANK = 3  # the neighbor whose distance is the bandwidth, so that metrics are compared at the same effective bandwidth
 _MOST_STEPS = 16  # of a chunk whose mean is predicted
 _WIDEST = 256  # features; beyond this, choosing takes too long
-_SURE = 1.0  # standard errors
+_AS_GOOD = 0.5  # standard errors that a smaller shrinkage may be worse by
 _FEWEST_EPISODES = 8
 _EPISODES_PER_NEIGHBORHOOD = 4  # of which one says something about the shape of any one neighborhood
 
@@ -36,7 +37,7 @@ def usual_shrinkage(n_features: int, n_episodes: int) -> float:
 
 
 def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel) -> float | None:
-    """The smallest of `CANDIDATES` that predicts well, if the usual shrinkage is significantly worse; else None.
+    """The smallest of the usual shrinkage and `CANDIDATES` that predicts about as well as any; None for few episodes.
 
     Windows are predicted from those of other episodes: the mean of a window's actions, which is robust to noise in
     single actions. Whether numbers that vary little count as much as those that vary a lot is a property of the task,
@@ -71,22 +72,23 @@ def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel
             errors.append(_errors(store, transfer, pool, some, near, squared))
         found.append(errors)
     errors = np.concatenate(found, axis=1)
-    return _surely_best(errors, episodes[queries])
+    return _smallest_good(values, errors, episodes[queries])
 
 
-def _surely_best(errors: np.ndarray, episodes: np.ndarray) -> float | None:
-    """The smallest of the candidates that predict about as well as the best one; None if that is the usual one.
+def _smallest_good(values: Sequence[float], errors: np.ndarray, episodes: np.ndarray) -> float:
+    """The smallest value that predicts about as well as the best one.
 
     Args:
-        errors: (1 + candidates, q), squared, those of the usual shrinkage first.
+        values: of the shrinkage.
+        errors: (values, q), squared.
         episodes: (q,), of the queries; windows of one episode are not independent.
     """
     size = np.median(errors[0]) + 1e-300
     best = int(np.argmin(np.mean(errors / (errors + size), axis=1)))
     losses = (errors - errors[best]) / (errors + errors[best] + size)
     sums = np.array([losses[:, episodes == e].sum(1) for e in np.unique(episodes)])
-    worse = sums.sum(0) > _SURE * np.sqrt(len(sums)) * sums.std(0)
-    return None if not worse[0] else next(c for c, out in zip(CANDIDATES, worse[1:], strict=True) if not out)
+    good = sums.sum(0) <= _AS_GOOD * np.sqrt(len(sums)) * sums.std(0)
+    return min(value for value, kept in zip(values, good, strict=True) if kept)
 
 
 def _principal(
