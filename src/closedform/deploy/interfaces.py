@@ -1,0 +1,106 @@
+"""What a policy needs of the world: an arm, a camera and a clock."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+
+class ArmState(NamedTuple):
+    """What an arm reports of itself.
+
+    Attributes:
+        time: seconds of the arm's clock when it was measured.
+        joints: (n,) angles in radians.
+        velocities: (n,) in radians a second.
+        stopped: None while the arm takes commands, or why it does not ("protective stop", ...).
+    """
+
+    time: float
+    joints: np.ndarray
+    velocities: np.ndarray
+    stopped: str | None = None
+
+
+class Arm(Protocol):
+    """An arm whose joints can be servoed."""
+
+    @property
+    def n_joints(self) -> int:
+        """The number of joints."""
+        ...
+
+    def connect(self) -> None:
+        """Connects; raises `ArmError` with one clear line where the arm is not ready to move."""
+        ...
+
+    def state(self) -> ArmState:
+        """The newest state."""
+        ...
+
+    def servo(self, joints: np.ndarray, dt: float) -> None:
+        """Moves toward joint angles (n,), to be reached after `dt` seconds."""
+        ...
+
+    def stop(self) -> None:
+        """Comes to a smooth halt."""
+        ...
+
+    def recover(self) -> None:
+        """Unlocks the arm after a protective stop."""
+        ...
+
+    def disconnect(self) -> None:
+        """Halts and disconnects; does nothing if it is not connected."""
+        ...
+
+
+class Intrinsics(NamedTuple):
+    """A pinhole camera with OpenCV's distortion.
+
+    Attributes:
+        size: width and height in pixels.
+        matrix: (3, 3) camera matrix.
+        distortion: (5,) k1, k2, p1, p2, k3.
+    """
+
+    size: tuple[int, int]
+    matrix: np.ndarray
+    distortion: np.ndarray
+
+
+class Image(NamedTuple):
+    """A picture and when it was taken: `pixels` (height, width, 3) RGB uint8, `time` of exposure in seconds."""
+
+    time: float
+    pixels: np.ndarray
+
+
+class Camera(Protocol):
+    """A camera that delivers its newest picture."""
+
+    @property
+    def intrinsics(self) -> Intrinsics:
+        """Size, camera matrix and distortion."""
+        ...
+
+    def grab(self) -> Image:
+        """The newest picture; the same one again if there is none newer."""
+        ...
+
+    def close(self) -> None:
+        """Releases the camera."""
+        ...
+
+
+class Clock(Protocol):
+    """Time that passes by itself (the wall clock) or when somebody sleeps (lockstep)."""
+
+    def now(self) -> float:
+        """Seconds."""
+        ...
+
+    def sleep_until(self, time: float) -> None:
+        """Returns when it is `time`."""
+        ...
