@@ -27,7 +27,8 @@ class LaggingArm:
 
     def __init__(self, joints, clock=None, lag=0.02):
         self.joints, self.velocities, self.lag = np.array(joints, float), np.zeros(6), lag
-        self.clock, self.stopped, self.calls, self.sent = clock, None, [], []
+        self.stopped: str | None = None
+        self.clock, self.calls, self.sent = clock, [], []
         self.time = 0.0
 
     def connect(self):
@@ -52,3 +53,23 @@ class LaggingArm:
 
     def disconnect(self):
         self.calls.append("disconnect")
+
+
+def wall_clock_arm():
+    """An arm for another process."""
+    from closedform.deploy.clocks import WallClock
+
+    return LaggingArm(joints_at((0.256, 0.256, 0.008)), WallClock())
+
+
+def unready_arm():
+    """An arm that stands where it must not be started."""
+    return LaggingArm(np.zeros(6))
+
+
+def check_commands(joints, limits, period, start=None):
+    """Refuses commanded joints (n, 6) that break limits; the arm was at rest at `start` (6,), or the first of them."""
+    velocities = np.diff(joints, axis=0, prepend=joints[:1] if start is None else start[None]) / period
+    assert np.all(np.abs(velocities) <= limits.speed * (1 + 1e-9))
+    changes = np.diff(velocities, axis=0, prepend=np.zeros((1, 6)))
+    assert np.all(np.abs(changes) <= limits.acceleration * period * (1 + 1e-6) + 1e-9)
