@@ -1,10 +1,12 @@
-"""What a policy needs of the world: an arm, a camera and a clock."""
+"""What a policy needs of the world: an arm, a camera, a clock, and perception that makes observations of pictures."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
 import numpy as np
+
+from closedform.demos.layout import Layout
 
 
 class ArmState(NamedTuple):
@@ -103,4 +105,39 @@ class Clock(Protocol):
 
     def sleep_until(self, time: float) -> None:
         """Returns when it is `time`."""
+        ...
+
+
+class Estimate(NamedTuple):
+    """An observation made of pictures and of the arm's own state, and how good it is.
+
+    Attributes:
+        time: seconds; when the observation holds (now, if the camera's latency is compensated).
+        observation: (D_o,), in the policy's units.
+        error: how far off it may be, in meters (one standard deviation); infinite before everything was seen once.
+        seen: the time of the oldest of the newest sights of each body; `time - seen` is how long one was not seen.
+        alarm: what is wrong with it, or "".
+    """
+
+    time: float
+    observation: np.ndarray
+    error: float
+    seen: float
+    alarm: str = ""
+
+
+class Perception(Protocol):
+    """Makes observations of pictures and of the state of the arm."""
+
+    @property
+    def observation_layout(self) -> Layout:
+        """What the numbers of an observation are."""
+        ...
+
+    def reset(self) -> None:
+        """Forgets what was seen: an episode begins."""
+        ...
+
+    def observe(self, image: Image | None, state: ArmState) -> Estimate:
+        """The observation at `state.time`; the picture may be older, the same again, or None where there is none."""
         ...
