@@ -26,9 +26,10 @@ class Markers:
     Args:
         dictionary: one of `DICTIONARIES`, also without `DICT_` and in any case (`apriltag_36h11`).
         smallest: the smallest perimeter looked for, as a fraction of the picture's longer side.
+        enlarged: the factor by which pictures are enlarged before, which finds smaller markers.
     """
 
-    def __init__(self, dictionary: str = "DICT_4X4_50", smallest: float = 0.02):
+    def __init__(self, dictionary: str = "DICT_4X4_50", smallest: float = 0.02, enlarged: int = 2):
         self.dictionary = dictionary_name(dictionary)
         cv2 = import_cv2(_PURPOSE)
         options = cv2.aruco.DetectorParameters()
@@ -40,11 +41,10 @@ class Markers:
         options.adaptiveThreshWinSizeMin, options.adaptiveThreshWinSizeMax = 5, 21
         options.adaptiveThreshWinSizeStep = 8
         options.minMarkerPerimeterRate = smallest
-        options.minMarkerDistanceRate = 0.02
         options.perspectiveRemovePixelPerCell = 8
         self._cv2 = cv2
         self._detector = cv2.aruco.ArucoDetector(_dictionary(self.dictionary), options)
-        self._options = options
+        self._options, self._enlarged = options, enlarged
 
     def find(self, pixels: np.ndarray) -> dict[int, np.ndarray]:
         """The markers in a picture.
@@ -56,7 +56,9 @@ class Markers:
             The corners (4, 2) of each marker by its number, ordered as in `Body`. A number that is found twice is left
             out: one of the two is wrong, and nothing says which.
         """
-        return _unique(*self._detector.detectMarkers(self._gray(pixels))[:2])
+        found = _unique(*self._detector.detectMarkers(self._gray(pixels))[:2])
+        factor = self._enlarged  # the center of pixel 0 is at (factor - 1) / 2 of the enlarged picture
+        return {number: (corners - (factor - 1) / 2) / factor for number, corners in found.items()}
 
     def explain_absence(self, pixels: np.ndarray) -> str | None:
         """One line on why `find` finds nothing, if the picture shows markers of another dictionary; else None."""
@@ -74,8 +76,11 @@ class Markers:
         )
 
     def _gray(self, pixels: np.ndarray) -> np.ndarray:
-        pixels = np.ascontiguousarray(pixels)
-        return pixels if pixels.ndim == 2 else self._cv2.cvtColor(pixels, self._cv2.COLOR_RGB2GRAY)
+        cv2, pixels = self._cv2, np.ascontiguousarray(pixels)
+        gray = pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+        if self._enlarged == 1:
+            return gray
+        return cv2.resize(gray, None, fx=self._enlarged, fy=self._enlarged, interpolation=cv2.INTER_CUBIC)
 
 
 def dictionary_name(name: str) -> str:
