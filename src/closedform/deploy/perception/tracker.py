@@ -24,6 +24,7 @@ class PoseEstimate(NamedTuple):
         age: seconds since the exposure of the last picture that it was seen in.
         residual: of the last fit, in pixels.
         n_markers: of the last fit.
+        deviation: standard deviation of the position in the last fit, in meters.
         lost: None, or one line that says for how long the body was not seen.
     """
 
@@ -31,6 +32,7 @@ class PoseEstimate(NamedTuple):
     age: float
     residual: float
     n_markers: int
+    deviation: float
     lost: str | None
 
 
@@ -99,10 +101,10 @@ class Tracker:
     def _estimate(self, name: str, one: PoseFilter, time: float) -> PoseEstimate:
         fit = self._fits.get(name)
         if fit is None or one.time is None:
-            return PoseEstimate(None, float("inf"), float("inf"), 0, f"{name} was never seen")
+            return PoseEstimate(None, np.inf, np.inf, 0, np.inf, f"{name} was never seen")
         age = max(time - one.time, 0.0)
         lost = f"{name} was not seen for {age:.2f} s" if one.lost(time) else None
-        return PoseEstimate(one.at(time), age, fit.residual, fit.n_markers, lost)
+        return PoseEstimate(one.at(time), age, fit.residual, fit.n_markers, float(fit.deviations[0]), lost)
 
 
 def check_size(image: Image, intrinsics: Intrinsics) -> None:
