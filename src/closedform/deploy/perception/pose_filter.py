@@ -26,7 +26,7 @@ class FilterConfig:
 
     acceleration: float = 3.0
     angular_acceleration: float = 20.0
-    fading: float = 0.25
+    fading: float = 0.5
     floor: float = 3e-4
     angular_floor: float = 3e-3
     gate: float = 5.0
@@ -130,9 +130,9 @@ class PoseFilter:
         moves = effective * self._velocities
         pose = RigidPose(self._pose.rotation @ exponential(moves[1]), self._pose.position + moves[0])
         transition = np.array([[1.0, effective], [0.0, kept]])
-        random = np.array([[dt**4 / 4, dt**3 / 2], [dt**3 / 2, dt**2]])
-        strength = np.array([config.acceleration, config.angular_acceleration]) ** 2
-        covariances = transition @ self._covariances @ transition.T + strength[:, None, None] * random
+        jumps = np.zeros((2, 2, 2))  # a push changes the velocity right after the last sight, which never overshoots
+        jumps[:, 1, 1] = (dt * np.array([config.acceleration, config.angular_acceleration])) ** 2
+        covariances = transition @ (self._covariances + jumps) @ transition.T
         return pose, kept * self._velocities, covariances
 
 
