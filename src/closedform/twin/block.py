@@ -22,9 +22,7 @@ NAME = "block"
 
 def block_body() -> Body:
     """The T as a body with markers on its top, whose origin lies on the table."""
-    corners = {
-        number: square(MARKER, RigidPose.planar(x, y, 0.0, HEIGHT)) for number, (x, y) in MARKERS.items()
-    }
+    corners = {number: square(MARKER, RigidPose.planar(x, y, 0.0, HEIGHT)) for number, (x, y) in MARKERS.items()}
     return Body(NAME, corners, 0.0)
 
 

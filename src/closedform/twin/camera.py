@@ -67,7 +67,7 @@ class TwinCamera:
 
     def _picture(self, frame: Frame) -> np.ndarray:
         settings, cv2 = self.world.settings, self._cv2
-        rng = np.random.default_rng([0xCA3E, self.world.seed, frame.index])
+        rng = np.random.default_rng([0xCA3E, self.world.seed, frame.number])
         smeared = settings.exposure > 0 and self._speed(frame) * settings.exposure > _SLOW
         moments = settings.exposure * (np.arange(_N_SMEARED) / (_N_SMEARED - 1) - 0.5) if smeared else (0.0,)
         pictures = [self._rendered(frame, float(moment)) for moment in moments]

@@ -136,7 +136,7 @@ def _table_markers() -> str:
     text = ""
     for number, (x, y) in TABLE_MARKERS.items():
         position = PLANE.to_base(np.array([x, y, 0.0]))
-        text += _marker(number, *position, TABLE_MARKER)
+        text += _marker(number, position[0], position[1], position[2], TABLE_MARKER)
     return text
 
 

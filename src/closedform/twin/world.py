@@ -22,9 +22,9 @@ _PAIRS = {"bar table": 0, "stem table": 0, "bar stick": 1, "stem stick": 1}  # w
 
 
 class Frame(NamedTuple):
-    """What a camera saw: the time of exposure, and (nq,) positions and (nv,) velocities of the model then."""
+    """What a camera saw: number and time of the exposure, (nq,) positions and (nv,) velocities of the model then."""
 
-    index: int
+    number: int
     time: float
     positions: np.ndarray
     velocities: np.ndarray
@@ -120,9 +120,9 @@ class World:
     def _expose(self) -> None:
         """Remembers what a camera sees, if it is time for a picture."""
         now = self._n_steps * TIMESTEP
-        index = int(now * self.settings.fps + 1e-6) + 1
-        if index > self._frames[-1].index:
-            self._frames.append(Frame(index, self._begun + now, self.data.qpos.copy(), self.data.qvel.copy()))
+        number = int(now * self.settings.fps + 1e-6) + 1
+        if number > self._frames[-1].number:
+            self._frames.append(Frame(number, self._begun + now, self.data.qpos.copy(), self.data.qvel.copy()))
 
     def _goal(self, now: float) -> tuple[np.ndarray, np.ndarray]:
         share = (now - self._since) / self._within

@@ -13,6 +13,7 @@ from closedform.deploy.perception.fit import Fit, fit_body
 from closedform.deploy.perception.markers import Markers
 from closedform.deploy.perception.pose_filter import FilterConfig, PoseFilter
 from closedform.deploy.perception.rigid_pose import RigidPose
+from closedform.deploy.perception.video_camera import wrong_size
 from closedform.errors import DataError
 
 
@@ -109,9 +110,5 @@ class Tracker:
 
 def check_size(image: Image, intrinsics: Intrinsics) -> None:
     """Refuses a picture of another size than the camera was calibrated with."""
-    height, width = image.pixels.shape[:2]
-    if (width, height) != tuple(intrinsics.size):
-        raise DataError(
-            f"the camera delivers {width} x {height} pixels: expected {intrinsics.size[0]} x {intrinsics.size[1]}, the "
-            f"size it was calibrated with; set that size, or calibrate again"
-        )
+    if image.pixels.shape[1::-1] != tuple(intrinsics.size):
+        raise DataError(f"the camera: found {wrong_size(image.pixels, intrinsics)}; set that size, or calibrate again")
