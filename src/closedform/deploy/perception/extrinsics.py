@@ -57,11 +57,17 @@ def find_camera(cell: Cell, intrinsics: Intrinsics, images: Sequence[Image]) -> 
 def locate_camera(table: Body, intrinsics: Intrinsics, found: dict[int, np.ndarray]) -> CameraPose:
     """Finds where a camera is from the corners of markers; see `find_camera`."""
     fit = fit_body(table, intrinsics, _AT_ORIGIN, found)
-    if fit is None or fit.residual > ACCEPTED:
-        seen = sorted(set(table.corners) & set(found))
-        off = "no pose that fits" if fit is None else f"{fit.residual:.1f} pixels"
+    seen = sorted(set(table.corners) & set(found))
+    if fit is None or fit.residual > ACCEPTED or fit.n_outliers >= fit.n_markers:
+        off = "no place that fits most of them" if fit is None or fit.n_outliers else f"{fit.residual:.1f} pixels"
         raise DataError(
             f"the markers {', '.join(map(str, seen))} on the table: expected them within {ACCEPTED} pixels of where "
             f"the cell says, found {off}; measure their positions and sizes again, or calibrate the camera"
+        )
+    least = (len(table.corners) + 1) // 2
+    if fit.n_markers < least:
+        raise DataError(
+            f"expected at least {least} of the {len(table.corners)} markers on the table in sight, found "
+            f"{', '.join(map(str, seen))}; clear the view"
         )
     return CameraPose(fit.pose, fit.residual, fit.n_markers)

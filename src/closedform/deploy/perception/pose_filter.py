@@ -17,6 +17,7 @@ class FilterConfig:
     Attributes:
         acceleration: standard deviation of a body's acceleration, in m/s^2.
         angular_acceleration: likewise, in rad/s^2.
+        speed, angular_speed: the largest standard deviation of a change in velocity, in m/s and rad/s.
         fading: seconds in which velocity that is not seen fades: a body that nobody pushes comes to rest.
         floor, angular_floor: the least standard deviation of a measurement, in meters and radians.
         gate: a measurement further than this many standard deviations from the prediction is an outlier.
@@ -26,6 +27,8 @@ class FilterConfig:
 
     acceleration: float = 3.0
     angular_acceleration: float = 20.0
+    speed: float = 0.15
+    angular_speed: float = 1.5
     fading: float = 0.5
     floor: float = 3e-4
     angular_floor: float = 3e-3
@@ -106,14 +109,15 @@ class PoseFilter:
         self._time, self._pose, self._velocities, self._refused = time, pose, np.zeros((2, 3)), []
         self._covariances = np.zeros((2, 2, 2))
         self._covariances[:, 0, 0] = noise
-        self._covariances[:, 1, 1] = 0.25, 4.0  # (0.5 m/s)^2 and (2 rad/s)^2: it may be on the move already
+        self._covariances[:, 1, 1] = self.config.speed**2, self.config.angular_speed**2  # it may move already
 
     def _refuse(self, time: float, pose: RigidPose, noise: np.ndarray) -> bool:
         """Begins anew at outliers that agree with each other, within the gate and what a body can move."""
         config, spread = self.config, np.sqrt(noise)
         if self._refused:
             before, other = self._refused[-1]
-            reach = config.gate * spread + np.array([0.5, 4.0]) * (time - before)
+            speeds = np.array([config.speed, config.angular_speed])
+            reach = config.gate * (spread + speeds * (time - before))
             if (np.linalg.norm(_difference(other, pose), axis=1) > reach).any():
                 self._refused = []
         self._refused.append((time, pose))
@@ -131,7 +135,8 @@ class PoseFilter:
         pose = RigidPose(self._pose.rotation @ exponential(moves[1]), self._pose.position + moves[0])
         transition = np.array([[1.0, effective], [0.0, kept]])
         jumps = np.zeros((2, 2, 2))  # a push changes the velocity right after the last sight, which never overshoots
-        jumps[:, 1, 1] = (dt * np.array([config.acceleration, config.angular_acceleration])) ** 2
+        most = np.array([config.speed, config.angular_speed])
+        jumps[:, 1, 1] = np.minimum(dt * np.array([config.acceleration, config.angular_acceleration]), most) ** 2
         covariances = transition @ (self._covariances + jumps) @ transition.T
         return pose, kept * self._velocities, covariances
 
