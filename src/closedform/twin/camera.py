@@ -130,7 +130,7 @@ def make_renderer(world: World, size: tuple[int, int]) -> Any:
     """A renderer of so many pixels; raises `ConfigError` where nothing can be rendered."""
     mujoco = world.mujoco
     try:
-        mujoco.gl_context.GLContext(1, 1).free()  # or a renderer that cannot begin complains again at its end
+        check_rendering(mujoco)  # or a renderer that cannot begin complains again at its end
         return mujoco.Renderer(world.model, size[1], size[0])
     except Exception as error:  # each rendering library fails in its own way
         library = os.environ.get("MUJOCO_GL")
@@ -138,6 +138,16 @@ def make_renderer(world: World, size: tuple[int, int]) -> Any:
             f"the twin's camera needs a rendering library, found none for MUJOCO_GL={library} ({error}): without a "
             f"display, install libegl1 or libosmesa6 and set MUJOCO_GL=egl or osmesa"
         ) from error
+
+
+def check_rendering(mujoco: Any) -> None:
+    """Raises an error of the rendering library where nothing can be rendered."""
+    context = mujoco.gl_context.GLContext(8, 8)
+    try:
+        context.make_current()
+        mujoco.MjrContext(mujoco.MjModel.from_xml_string("<mujoco/>"), mujoco.mjtFontScale.mjFONTSCALE_100.value).free()
+    finally:
+        context.free()
 
 
 def render(world: World, renderer: Any, data: Any, *, shadows: bool = False) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.catalog import PUSHT_ACTIONS, PUSHT_OBSERVATIONS
+from closedform.deploy.clocks import LockstepClock
 from closedform.deploy.command import Command, Mode
 from closedform.deploy.controller import Controller
 from closedform.deploy.interfaces import Estimate
@@ -81,6 +82,7 @@ class TwinTruth:
 
     def _start(self, seed: int, state: np.ndarray | None) -> np.ndarray:
         station = self.station
+        station.follow(LockstepClock())  # from zero: differences of other times are rounded otherwise
         station.place(seed, state)
         self._controller = Controller(station.kinematics, station.config, station.workspace)
         self._n_steps = 0

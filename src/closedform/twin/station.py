@@ -87,6 +87,10 @@ class Station:
             self.perception.tracker.camera = self._found.after(wrong.inverse)
             self.perception.reset()
 
+    def follow(self, clock: Clock) -> None:
+        """Lets the world follow another clock, from the next `place` on."""
+        self.clock = self.world.clock = clock
+
     def observation(self) -> np.ndarray:
         """The true observation (5,) of Push-T now: the stick's position, and the T's position and angle."""
         tip = PLANE.from_base(KINEMATICS.pose(self.arm.state().joints).position)

@@ -71,9 +71,10 @@ class World:
             self._begun, self._n_steps = self.clock.now(), 0
             self._from, self._to, self._since, self._within = np.array(joints), np.array(joints), 0.0, TIMESTEP
             settings = self.settings
-            first = Frame(0, self._begun - settings.latency - 1.0, self.data.qpos.copy(), self.data.qvel.copy())
+            first = Frame(0, self._begun - settings.latency, self.data.qpos.copy(), self.data.qvel.copy())
             self._frames: deque[Frame] = deque([first], maxlen=int(settings.latency * settings.fps) + 3)
-            self._expose()
+            if settings.latency > 0:
+                self._expose()
 
     def advance(self) -> None:
         """Calculates physics up to the clock's time."""
