@@ -15,6 +15,7 @@ import tyro
 
 from closedform import ClosedFormError, __version__
 from closedform.cli import streams
+from closedform.cli.calibrate import Calibrate
 from closedform.cli.data import Convert, Data, Generate, Inspect
 from closedform.cli.evaluation import Compare, Eval, Report
 from closedform.cli.neural import Edit, Train
@@ -23,6 +24,7 @@ from closedform.cli.policy import Explain, Fit, Index, Info, Tune
 __all__ = ["COMMANDS", "main", "run"]
 
 COMMANDS: dict[str, Any] = {
+    "calibrate": Calibrate,
     "compare": Compare,
     "convert": Convert,
     "data": Data,

@@ -1,0 +1,1 @@
+"""Perception: cameras, their calibration, markers, and the poses of bodies that carry them."""
