@@ -20,13 +20,15 @@ class Mode(IntEnum):
         HOLD: stands still, or brakes until it does; follows waypoints as soon as it is told to.
         RUN: follows waypoints.
         HALT: stopped for a reason; stands still, or brakes until it does, until somebody resumes.
-        END: stops and ends the controller's process; only asked for, never a state of the controller.
+        RECOVER: stands still, and unlocks an arm that stopped by itself; only asked for.
+        END: stops and ends the controller's process; only asked for.
     """
 
     HOLD = 0
     RUN = 1
     HALT = 2
     END = 3
+    RECOVER = 4
 
 
 class Command(NamedTuple):

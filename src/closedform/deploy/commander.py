@@ -70,6 +70,11 @@ class Commander:
             if not self.halted:
                 self._still(Mode.HOLD, "")
 
+    def recover(self) -> None:
+        """Unlocks an arm that stopped by itself; it stands still until `acknowledge` and the next waypoints."""
+        with self._lock:
+            self._still(Mode.RECOVER, "")
+
     def halt(self, reason: str) -> bool:
         """Halts for a reason; tells whether that was the first one."""
         with self._lock:

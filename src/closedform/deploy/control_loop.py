@@ -8,10 +8,10 @@ import numpy as np
 
 from closedform.demos.layout import Entry, Layout
 from closedform.demos.recorder import Recorder
-from closedform.deploy.command import Command, Status
+from closedform.deploy.command import Command, Mode, Status
 from closedform.deploy.controller import Controller
 from closedform.deploy.interfaces import Arm
-from closedform.errors import ClosedFormError
+from closedform.errors import ArmError, ClosedFormError
 
 TICK_OBSERVATIONS = Layout((Entry("other", 2), Entry("other", 6), Entry("other", 6)))
 TICK_ACTIONS = Layout((Entry("other", 6), Entry("other", 4)))
@@ -37,11 +37,14 @@ class ControlLoop:
         self._recorder = None if folder is None else Recorder(folder, TICK_OBSERVATIONS, TICK_ACTIONS, rate=rate)
         if self._recorder is not None:
             self._recorder.begin()
-        self._failing = False
+        self._failing, self._recovered = False, 0
 
     def tick(self, time: float, command: Command | None, lateness: float = 0.0) -> Status:
-        """One tick; an arm that cannot be reached raises its error, after the halt was noted."""
+        """One tick."""
         controller = self.controller
+        if command is not None and command.mode == Mode.RECOVER and command.sequence != self._recovered:
+            self._recovered = command.sequence
+            self._recover()
         state = self.arm.state()
         decided = controller.tick(time, command, state)
         if decided.send:
@@ -61,6 +64,13 @@ class ControlLoop:
         )
         self._record(status, decided.send)
         return status
+
+    def _recover(self) -> None:
+        """Unlocks the arm, which may take seconds; it stands still meanwhile."""
+        try:
+            self.arm.recover()
+        except ArmError as error:
+            self.controller.refuse(str(error))
 
     def _record(self, status: Status, sent: bool) -> None:
         if self._recorder is None or self._failing or not np.isfinite(status.state.joints).all():

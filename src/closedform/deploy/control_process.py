@@ -71,8 +71,8 @@ class ControlProcess:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         names = (self._commands.name, self._statuses.name)
-        self._process = context.Process(
-            target=_run, args=(spec, names, theirs, os.getpid()), name="closedform-control", daemon=False
+        self._process = context.Process(  # a daemon is told to end (SIGTERM) when this process ends: it halts the arm
+            target=_run, args=(spec, names, theirs, os.getpid()), name="closedform-control", daemon=True
         )
         self._pipe, self._ended = ours, ""
         try:

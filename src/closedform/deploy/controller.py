@@ -117,6 +117,10 @@ class Controller:
         if self.mode != Mode.HALT:
             self.mode, self.reason, self.stops = Mode.HALT, reason, self.stops + 1
 
+    def refuse(self, reason: str) -> None:
+        """Stays halted, or halts, for a new reason: the arm could not be recovered."""
+        self.mode, self.reason, self.stops = Mode.HALT, reason, self.stops + 1
+
     def _halted_tick(self, reason: str) -> Tick:
         self.halt(reason)
         return Tick(self.joints.copy(), False)

@@ -27,6 +27,7 @@ from closedform.policies.policy import Policy
 
 Pilot = Callable[[Estimate], "np.ndarray | None"]
 _AT_REST = 5.0  # seconds that a halt may take
+_RECOVERED = 20.0  # seconds that unlocking may take
 _THERE = 0.003  # meters
 
 
@@ -135,6 +136,22 @@ class Runner:
         """Halts smoothly, at once, and ends the episode."""
         if self._commander.halt(reason):
             self._journal.note("stop", time=self._clock.now(), reason=reason)
+
+    def recover(self) -> None:
+        """Unlocks the arm after a protective stop, between episodes; raises `ArmError` if it stays stopped."""
+        before = self._commander.status()
+        self._journal.note("recover", time=self._clock.now(), stopped=before.state.stopped)
+        self._commander.recover()
+        end = self._clock.now() + _RECOVERED
+        while True:
+            self._clock.sleep_until(self._clock.now() + 0.05)
+            status = self._commander.status()
+            if status.stops > before.stops:
+                raise ArmError(f"the arm cannot be recovered: {status.reason}")
+            if status.sequence > before.sequence and status.state.stopped is None:
+                return
+            if self._clock.now() > end:
+                raise ArmError(f"the arm cannot be recovered: {status.state.stopped or 'the controller hangs'}")
 
     def close(self) -> None:
         """Completes the record; the controller is closed by whoever made it."""
