@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import weakref
 from typing import Any
 
 import numpy as np
@@ -131,13 +133,21 @@ def make_renderer(world: World, size: tuple[int, int]) -> Any:
     mujoco = world.mujoco
     try:
         check_rendering(mujoco)  # or a renderer that cannot begin complains again at its end
-        return mujoco.Renderer(world.model, size[1], size[0])
+        renderer = mujoco.Renderer(world.model, size[1], size[0])
     except Exception as error:  # each rendering library fails in its own way
         library = os.environ.get("MUJOCO_GL")
         raise ConfigError(
             f"the twin's camera needs a rendering library, found none for MUJOCO_GL={library} ({error}): without a "
             f"display, install libegl1 or libosmesa6 and set MUJOCO_GL=egl or osmesa"
         ) from error
+    atexit.register(_close, weakref.ref(renderer))  # before EGL ends, or it prints tracebacks
+    return renderer
+
+
+def _close(reference: weakref.ref[Any]) -> None:
+    renderer = reference()
+    if renderer is not None:
+        renderer.close()
 
 
 def check_rendering(mujoco: Any) -> None:

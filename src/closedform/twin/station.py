@@ -7,7 +7,7 @@ import numpy as np
 from closedform.demos.catalog import PUSHT_OBSERVATIONS
 from closedform.deploy.clocks import LockstepClock
 from closedform.deploy.control_config import ControlConfig, Workspace
-from closedform.deploy.interfaces import Clock
+from closedform.deploy.interfaces import ArmState, Clock, Estimate, Image
 from closedform.deploy.inverse import solve
 from closedform.deploy.perception.extrinsics import find_camera
 from closedform.deploy.perception.marker_perception import MarkerPerception
@@ -38,6 +38,7 @@ class Station:
         world, arm: the physics, and the arm (connected).
         camera, perception: pictures, and Push-T's observations from them; the camera's place is found from the markers
             on the table.
+        truth: Push-T's observations from the simulator.
         kinematics, plane, workspace: of the arm's tool.
     """
 
@@ -60,6 +61,7 @@ class Station:
         self.kinematics, self.plane = KINEMATICS, PLANE
         reach = np.array([[0.0, 0.0], [SIDE, SIDE]]) / PLANE.scale
         self.workspace = Workspace.around(PLANE, reach, self.settings.margin, self.config)
+        self.truth = TruePerception(self)
         self._has_pictures = pictures
         if pictures:
             self._look()
@@ -124,3 +126,23 @@ class Station:
                 break
             stick = stick + missing * away
         return np.clip(stick, self.workspace.lower[:2], self.workspace.upper[:2])
+
+
+class TruePerception:
+    """Push-T's observations from the simulator, behind the interface of perception.
+
+    Args:
+        station: whose state is observed.
+    """
+
+    observation_layout = PUSHT_OBSERVATIONS
+
+    def __init__(self, station: Station):
+        self._station = station
+
+    def reset(self) -> None:
+        """Has nothing to forget."""
+
+    def observe(self, image: Image | None, state: ArmState) -> Estimate:
+        """The true observation now."""
+        return Estimate(state.time, self._station.observation(), 0.0, state.time)
