@@ -114,7 +114,7 @@ class Run(Choosing, ChoosingLayouts):
         return lambda plan: "far from the demonstrations" if familiarity.alarm(plan) else ""
 
     def _run_twin(self, policy: Policy[Any], alarm: Callable[[Plan], str] | None) -> list[RunResult]:
-        from closedform.deploy.clocks import LockstepClock
+        from closedform.deploy.clocks import LockstepClock, PacedClock
         from closedform.deploy.control import LockstepControl
         from closedform.deploy.controller import Controller
         from closedform.deploy.run_config import check_layouts
@@ -126,7 +126,8 @@ class Run(Choosing, ChoosingLayouts):
         with contextlib.closing(station), self._viewing(station.perception, station.plane) as view:
             check_layouts(policy, station.perception.observation_layout)
             for episode in range(self.episodes):
-                clock = LockstepClock()
+                watched = self.view == "browser" or sys.stdin.isatty()
+                clock = PacedClock() if watched else LockstepClock()
                 station.follow(clock)
                 station.place(self.seed + episode)
                 controller = Controller(station.kinematics, station.config, station.workspace)
@@ -171,6 +172,7 @@ class Run(Choosing, ChoosingLayouts):
         check_layouts(policy, policy.observation_layout)
         cell, intrinsics = Cell.load(self.cell), load_intrinsics(self.calibration)
         workspace, clock, results = setup.workspace(policy), WallClock(), []
+        _check_reach(UrArm(self.host), setup, workspace)
         source = int(self.camera) if self.camera.isdecimal() else self.camera
         with contextlib.closing(VideoCamera(source, intrinsics, self.latency)) as camera:
             pictures = []
@@ -183,9 +185,7 @@ class Run(Choosing, ChoosingLayouts):
             perception = MarkerPerception(
                 policy.observation_layout, hand or "hand", tracker, setup.kinematics, setup.plane
             )
-            make_arm = _Maker(self.host)
-            _check_reach(UrArm(self.host), setup, workspace)
-            spec = ControlSpec(make_arm, setup.kinematics, setup.config, workspace, self.output / "ticks")
+            spec = ControlSpec(_Maker(self.host), setup.kinematics, setup.config, workspace, self.output / "ticks")
             with contextlib.closing(ControlProcess(spec)) as control, self._viewing(perception, setup.plane) as view:
                 if control.note:
                     streams.complain(control.note)
