@@ -37,6 +37,11 @@ class SharedCamera:
         self._last: tuple[int, Image] | None = None
 
     @property
+    def name(self) -> str:
+        """Of the shared memory, by which other processes attach to it."""
+        return self._box.name
+
+    @property
     def intrinsics(self) -> Intrinsics:
         """Size, camera matrix and distortion."""
         return self._intrinsics

@@ -94,6 +94,19 @@ class Plant:
         """(n, 7), the joints of each `servoj` that arrived since `place`, and when."""
         return self._ask("commands")
 
+    def facts(self) -> dict[str, Any]:
+        """What another process needs to run a policy here; `box` is the name of the camera's shared memory."""
+        return {
+            "host": self.host,
+            "box": self.camera.name,
+            "intrinsics": self.camera.intrinsics,
+            "cell": self.perception.tracker.cell,
+            "camera": self.perception.tracker.camera,
+            "kinematics": self.kinematics,
+            "config": self.config,
+            "workspace": self.workspace,
+        }
+
     def close(self) -> None:
         """Ends the process."""
         self._pipe.close()
