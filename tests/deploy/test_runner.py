@@ -171,6 +171,8 @@ def test_a_stop_while_planning_is_not_undone_by_the_plan(tmp_path, policy):
 
     stage.eyes.observe = observe
     assert stage.runner.run(seed=0).reason == "now"
+    status = stage.control.status()
+    assert status.reason == "now" and status.time < 0.9  # before the watchdog would have stopped it
     stage.finish()
     ticks = load_demos(tmp_path / "ticks")[0]
     halted = ticks.actions[:, 6] == Mode.HALT

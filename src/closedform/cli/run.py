@@ -36,7 +36,7 @@ class Run(Choosing, ChoosingLayouts):
     """Run a policy on an arm. Read docs/robot.md first: it begins with safety.
 
     While it runs, type p (pause), r (resume) or s (stop) and Enter; Ctrl-C stops as well. Every stop is smooth and its
-    reason is in the record.
+    reason is in the record. A real arm that stopped for another reason than the end of an episode is not started again.
     """
 
     arm: Literal["ur", "twin"] = "twin"
@@ -127,7 +127,7 @@ class Run(Choosing, ChoosingLayouts):
         from closedform.deploy.runner import Runner
         from closedform.twin.station import Station
 
-        station = Station()
+        station, keyboard = Station(), _Keyboard()
         results = []
         with contextlib.closing(station), self._viewing(station.perception, station.plane) as view:
             check_layouts(policy, station.perception.observation_layout)
@@ -157,7 +157,7 @@ class Run(Choosing, ChoosingLayouts):
                         watch=None if view is None else view.show,
                     ) as runner,
                 ):
-                    results.append(self._episode(runner, self.seed + episode))
+                    results.append(self._episode(runner, self.seed + episode, keyboard))
                 print(f"  the T covers {station.coverage():.3f} of the outline")
         return results
 
@@ -219,12 +219,14 @@ class Run(Choosing, ChoosingLayouts):
         from closedform.deploy.control_process import ControlProcess, ControlSpec
         from closedform.deploy.runner import Runner
 
-        results = []
+        results, keyboard = [], _Keyboard()
         spec = ControlSpec(live.make_arm, live.kinematics, live.config, live.workspace, self.output / "ticks")
         with self._viewing(live.perception, live.workspace.plane) as view:
             for seed in range(self.seed, self.seed + self.episodes):
                 if place is not None:
                     place(seed)
+                elif results:
+                    keyboard.wait("Put everything back for the next episode, step away, and press Enter")
                 with contextlib.closing(ControlProcess(spec)) as control:
                     if control.note and not results:
                         streams.complain(control.note)
@@ -247,12 +249,17 @@ class Run(Choosing, ChoosingLayouts):
                             runner.travel(self.start)
                         else:
                             runner.lower()
-                        results.append(self._episode(runner, seed))
+                        results.append(self._episode(runner, seed, keyboard))
+                if place is None and not (results[-1].done or results[-1].steps == self.steps):
+                    break  # somebody has to look why it stopped
         return results
 
-    def _episode(self, runner: Runner, seed: int) -> RunResult:
-        with _keys(runner):
+    def _episode(self, runner: Runner, seed: int, keyboard: _Keyboard) -> RunResult:
+        keyboard.runner = runner
+        try:
             result = runner.run(seed=seed)
+        finally:
+            keyboard.runner = None
         print(f"seed {seed}: {'done' if result.done else 'ended'} after {result.steps} steps: {result.reason}")
         return result
 
@@ -325,27 +332,28 @@ def _check_reach(arm: Any, setup: ArmSetup, workspace: Any, start: tuple[float, 
     check_reachable(setup.kinematics, setup.plane, workspace.lower, workspace.upper, joints, limits)
 
 
-@contextlib.contextmanager
-def _keys(runner: Runner) -> Iterator[None]:
-    """Obeys what is typed while an episode runs, where somebody can type."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    ended = threading.Event()
-    actions = {"p": runner.pause, "r": runner.resume, "s": runner.stop}
+class _Keyboard:
+    """Obeys what is typed while an episode runs, and waits for Enter between episodes, where somebody can type."""
 
-    def listen() -> None:
+    def __init__(self):
+        self.runner: Runner | None = None
+        self._entered = threading.Semaphore(0)
+        self._used = sys.stdin.isatty()
+        if self._used:
+            threading.Thread(target=self._listen, name="closedform-keys", daemon=True).start()
+
+    def wait(self, prompt: str) -> None:
+        """Waits for Enter."""
+        if self._used:
+            print(prompt, flush=True)
+            self._entered.acquire()
+
+    def _listen(self) -> None:
         for line in sys.stdin:
-            if ended.is_set():
-                return
-            action = actions.get(line.strip().lower())
-            if action is None:
-                streams.complain("expected p (pause), r (resume) or s (stop)")
+            key, runner = line.strip().lower(), self.runner
+            if runner is None:
+                self._entered.release()
+            elif key in ("p", "r", "s"):
+                {"p": runner.pause, "r": runner.resume, "s": runner.stop}[key]()
             else:
-                action()
-
-    threading.Thread(target=listen, name="closedform-keys", daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
+                streams.complain("expected p (pause), r (resume) or s (stop)")
