@@ -20,6 +20,7 @@ from closedform.cli.data import Convert, Data, Generate, Inspect
 from closedform.cli.evaluation import Compare, Eval, Report
 from closedform.cli.neural import Edit, Train
 from closedform.cli.policy import Explain, Fit, Index, Info, Tune
+from closedform.cli.run import Run
 
 __all__ = ["COMMANDS", "main", "run"]
 
@@ -37,6 +38,7 @@ COMMANDS: dict[str, Any] = {
     "info": Info,
     "inspect": Inspect,
     "report": Report,
+    "run": Run,
     "train": Train,
     "tune": Tune,
 }

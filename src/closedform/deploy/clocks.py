@@ -48,16 +48,33 @@ class LockstepClock:
         self._now = max(self._now, time)
 
 
+class PacedClock(LockstepClock):
+    """Simulated time that does not run ahead of the wall clock, for somebody who watches."""
+
+    def __init__(self, start: float = 0.0):
+        super().__init__(start)
+        self._offset = _monotonic() - start
+
+    def sleep_until(self, time: float) -> None:
+        """Lets time pass up to `time`, and waits for the wall clock."""
+        super().sleep_until(time)
+        _sleep(time + self._offset - _monotonic())
+
+
 class WallClock:
     """The monotonic clock of the machine, which all of its processes share."""
 
     def now(self) -> float:
         """Seconds since some moment in the past."""
-        return time.monotonic()
+        return _monotonic()
 
     def sleep_until(self, time: float) -> None:
         """Returns when it is `time`, at once if that is past."""
         _sleep(time - self.now())
+
+
+def _monotonic() -> float:
+    return time.monotonic()
 
 
 def _sleep(seconds: float) -> None:

@@ -187,6 +187,12 @@ class Runner:
         for point in (np.array([*here[:2], config.clearance]), above, there):
             self._go(point)
 
+    def lower(self) -> None:
+        """Moves the tool to its height above the table, where it is."""
+        self._commander.acknowledge()
+        here = self._tool(self._commander.status())
+        self._go(np.array([*here[:2], self._control_config.height]))
+
     def run(self, *, seed: int | None = None) -> RunResult:
         """Runs an episode until the task is done, its steps are used up, or something stops it."""
         self._commander.acknowledge()

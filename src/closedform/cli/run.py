@@ -1,0 +1,298 @@
+"""The command `run`: a policy on an arm."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from closedform import Policy, load_demos
+from closedform.cli import streams
+from closedform.cli.data import ChoosingLayouts, Output, progress_bar
+from closedform.cli.policy import Choosing
+from closedform.errors import ConfigError
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.plan import Plan
+
+if TYPE_CHECKING:
+    from closedform.deploy.arm_setup import ArmSetup
+    from closedform.deploy.perception.marker_perception import MarkerPerception
+    from closedform.deploy.run_config import RunConfig, RunResult
+    from closedform.deploy.runner import Runner
+    from closedform.deploy.view import View
+    from closedform.deploy.workplane import Workplane
+
+_N_PICTURES = 5  # that the camera's place is found from
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Choosing, ChoosingLayouts):
+    """Run a policy on an arm. Read docs/robot.md first: it begins with safety.
+
+    While it runs, type p (pause), r (resume) or s (stop) and Enter; Ctrl-C stops as well. Every stop is smooth and its
+    reason is in the record.
+    """
+
+    arm: Literal["ur", "twin"] = "twin"
+    """The arm: ur (Universal Robots), or twin (simulated)."""
+    demos: str | None = None
+    """The demonstrations: a path, or the name of a dataset; not needed for a saved policy."""
+    host: str | None = None
+    """Address of the robot, for --arm ur."""
+    setup: Path | None = None
+    """File that says which arm it is, its tool and its workplane, for --arm ur; see docs/robot.md."""
+    camera: str | None = None
+    """The camera, for --arm ur: its number, device or address."""
+    calibration: Path = Path("camera.json")
+    """The camera's calibration, written by `closedform calibrate`."""
+    cell: Path = Path("cell.json")
+    """File that says where the markers are; see docs/robot.md."""
+    latency: float = 0.05
+    """Seconds from an exposure until its picture arrives."""
+    start: tuple[float, float] | None = None
+    """Where the tool starts, in the policy's units, for --arm ur; by default where it is."""
+    episodes: int = 1
+    """Number of episodes."""
+    steps: int = 300
+    """Steps of an episode, at most."""
+    seed: int = 100000
+    """Seed of the first episode, counted up for the others."""
+    coverage: float = 0.95
+    """An episode of Push-T is done once the T covers more than this fraction of its outline."""
+    false_alarm_rate: float = 0.01
+    """An observation farther from the demonstrations than all but this fraction raises an alarm; 0 for none."""
+    images: bool = False
+    """Record every picture."""
+    view: str | None = None
+    """Show the camera's picture with markers, plan and alarms: browser, or an mp4 file to write."""
+    output: Output = Path("run")
+    """Folder for the record; an existing one is continued."""
+
+    def run(self) -> None:
+        """Checks everything that can be checked, and then moves."""
+        if self.episodes < 1:
+            raise ConfigError(f"episodes: expected 1 or more, found {self.episodes}")
+        if self.view is not None and self.view != "browser" and Path(self.view).suffix != ".mp4":
+            raise ConfigError(f"--view: expected browser or the name of an mp4 file, found {self.view!r}")
+        setup = self._setup() if self.arm == "ur" else None
+        demos = None if self.demos is None else self.settle(load_demos(self.demos))
+        policy = self.make(demos)
+        alarm = self._alarm(policy)
+        results = self._run_twin(policy, alarm) if setup is None else self._run_ur(policy, alarm, setup)
+        done = sum(result.done for result in results)
+        print(f"{done} of {len(results)} episodes done; record: {self.output}")
+
+    def _setup(self) -> ArmSetup:
+        from closedform.deploy.arm_setup import ArmSetup
+
+        for name in ("host", "setup", "camera"):
+            if getattr(self, name) is None:
+                raise ConfigError(f"--arm ur: expected --{name}, found none; see docs/robot.md")
+        assert self.setup is not None
+        return ArmSetup.load(self.setup)
+
+    def _config(self) -> RunConfig:
+        from closedform.deploy.run_config import RunConfig
+
+        return RunConfig(max_steps=self.steps, images=self.images)
+
+    def _alarm(self, policy: Policy[Any]) -> Callable[[Plan], str] | None:
+        """What says that a plan is far from the demonstrations."""
+        from closedform.analysis.familiarity import measure_familiarity
+
+        if not self.false_alarm_rate or not isinstance(policy, DemonstrationPolicy) or len(policy.episode_ids) < 2:
+            return None
+        with progress_bar() as say:
+            say("leave-one-out distances", 0.0)
+            familiarity = measure_familiarity(policy, self.false_alarm_rate)
+        return lambda plan: "far from the demonstrations" if familiarity.alarm(plan) else ""
+
+    def _run_twin(self, policy: Policy[Any], alarm: Callable[[Plan], str] | None) -> list[RunResult]:
+        from closedform.deploy.clocks import LockstepClock, PacedClock
+        from closedform.deploy.control import LockstepControl
+        from closedform.deploy.controller import Controller
+        from closedform.deploy.run_config import check_layouts
+        from closedform.deploy.runner import Runner
+        from closedform.twin.station import Station
+
+        station = Station()
+        results = []
+        with contextlib.closing(station), self._viewing(station.perception, station.plane) as view:
+            check_layouts(policy, station.perception.observation_layout)
+            for episode in range(self.episodes):
+                watched = self.view == "browser" or sys.stdin.isatty()
+                clock = PacedClock() if watched else LockstepClock()
+                station.follow(clock)
+                station.place(self.seed + episode)
+                controller = Controller(station.kinematics, station.config, station.workspace)
+                control = LockstepControl(station.arm, controller, clock, self.output / "ticks")
+                with (
+                    contextlib.closing(control),
+                    Runner(
+                        policy,
+                        control,
+                        station.camera,
+                        station.perception,
+                        clock,
+                        station.kinematics,
+                        station.workspace,
+                        folder=self.output,
+                        control_config=station.config,
+                        config=self._config(),
+                        alarm=alarm,
+                        done=self._done(policy),
+                        watch=None if view is None else view.show,
+                    ) as runner,
+                ):
+                    results.append(self._episode(runner, self.seed + episode))
+                print(f"  the T covers {station.coverage():.3f} of the outline")
+        return results
+
+    def _run_ur(self, policy: Policy[Any], alarm: Callable[[Plan], str] | None, setup: ArmSetup) -> list[RunResult]:
+        from closedform.deploy.clocks import WallClock
+        from closedform.deploy.control_process import ControlProcess, ControlSpec
+        from closedform.deploy.drivers.ur import UrArm
+        from closedform.deploy.perception.camera_file import load_intrinsics
+        from closedform.deploy.perception.cell import Cell
+        from closedform.deploy.perception.extrinsics import find_camera
+        from closedform.deploy.perception.marker_perception import MarkerPerception
+        from closedform.deploy.perception.tracker import Tracker
+        from closedform.deploy.perception.video_camera import VideoCamera
+        from closedform.deploy.run_config import check_layouts
+        from closedform.deploy.runner import Runner
+
+        assert self.camera is not None and self.host is not None
+        hand = policy.action_layout.entries[0].body
+        check_layouts(policy, policy.observation_layout)
+        cell, intrinsics = Cell.load(self.cell), load_intrinsics(self.calibration)
+        workspace, clock, results = setup.workspace(policy), WallClock(), []
+        _check_reach(UrArm(self.host), setup, workspace)
+        source = int(self.camera) if self.camera.isdecimal() else self.camera
+        with contextlib.closing(VideoCamera(source, intrinsics, self.latency)) as camera:
+            pictures = []
+            while len(pictures) < _N_PICTURES:
+                pictures.append(camera.grab())
+                clock.sleep_until(clock.now() + 0.1)
+            found = find_camera(cell, intrinsics, pictures)
+            print(f"camera found from {found.n_markers} markers on the table, {found.residual:.2f} pixels off")
+            tracker = Tracker(cell, intrinsics, found.pose)
+            perception = MarkerPerception(
+                policy.observation_layout, hand or "hand", tracker, setup.kinematics, setup.plane
+            )
+            spec = ControlSpec(_Maker(self.host), setup.kinematics, setup.config, workspace, self.output / "ticks")
+            with contextlib.closing(ControlProcess(spec)) as control, self._viewing(perception, setup.plane) as view:
+                if control.note:
+                    streams.complain(control.note)
+                with Runner(
+                    policy,
+                    control,
+                    camera,
+                    perception,
+                    clock,
+                    setup.kinematics,
+                    workspace,
+                    folder=self.output,
+                    control_config=setup.config,
+                    config=self._config(),
+                    alarm=alarm,
+                    done=self._done(policy),
+                    watch=None if view is None else view.show,
+                ) as runner:
+                    for episode in range(self.episodes):
+                        if self.start is not None:
+                            runner.travel(self.start)
+                        else:
+                            runner.lower()
+                        results.append(self._episode(runner, self.seed + episode))
+        return results
+
+    def _episode(self, runner: Runner, seed: int) -> RunResult:
+        with _keys(runner):
+            result = runner.run(seed=seed)
+        print(f"seed {seed}: {'done' if result.done else 'ended'} after {result.steps} steps: {result.reason}")
+        return result
+
+    def _done(self, policy: Policy[Any]) -> Callable[[np.ndarray], bool] | None:
+        from closedform.demos.catalog import PUSHT_OBSERVATIONS
+        from closedform.twin.block import coverage
+
+        if policy.observation_layout != PUSHT_OBSERVATIONS:
+            return None
+        return lambda seen: coverage(1e-3 * seen[2], 1e-3 * seen[3], seen[4]) > self.coverage
+
+    @contextlib.contextmanager
+    def _viewing(self, perception: MarkerPerception, plane: Workplane) -> Iterator[View | None]:
+        from closedform.deploy.view import Drawing, Film, Page
+
+        if self.view is None:
+            yield None
+            return
+        drawing = Drawing(perception, plane)
+        if self.view == "browser":
+            view = Page(drawing)
+            print(f"view: {view.address}", flush=True)
+        else:
+            view = Film(Path(self.view), drawing, 10.0)
+        try:
+            yield view
+        finally:
+            view.close()
+            if self.view != "browser":
+                print(f"view: {self.view}")
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the arm, in another process."""
+
+    host: str
+
+    def __call__(self) -> Any:
+        from closedform.deploy.drivers.ur import UrArm
+
+        return UrArm(self.host)
+
+
+def _check_reach(arm: Any, setup: ArmSetup, workspace: Any) -> None:
+    """Refuses a workspace that the arm cannot reach from where it is; nothing moves."""
+    from closedform.deploy.inverse import check_reachable
+
+    arm.connect()
+    try:
+        state = arm.state()
+    finally:
+        arm.disconnect()
+    limits = setup.config.limits(setup.kinematics)
+    check_reachable(setup.kinematics, setup.plane, workspace.lower, workspace.upper, state.joints, limits)
+
+
+@contextlib.contextmanager
+def _keys(runner: Runner) -> Iterator[None]:
+    """Obeys what is typed while an episode runs, where somebody can type."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    ended = threading.Event()
+    actions = {"p": runner.pause, "r": runner.resume, "s": runner.stop}
+
+    def listen() -> None:
+        for line in sys.stdin:
+            if ended.is_set():
+                return
+            action = actions.get(line.strip().lower())
+            if action is None:
+                streams.complain("expected p (pause), r (resume) or s (stop)")
+            else:
+                action()
+
+    threading.Thread(target=listen, name="closedform-keys", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
