@@ -26,7 +26,9 @@ def marker_sheet(cell: Cell) -> tuple[np.ndarray, tuple[float, float]]:
     cv2 = import_cv2("drawing markers")
     groups = [cell.table, *(body.corners for body in cell.bodies)]
     sizes = {
-        number: 1e3 * float(np.linalg.norm(four[1] - four[0])) for group in groups for number, four in group.items()
+        number: round(1e3 * float(np.linalg.norm(four[1] - four[0])), 2)
+        for group in groups
+        for number, four in group.items()
     }
     if not sizes:
         raise ConfigError("expected a cell with markers, found none")
@@ -40,7 +42,7 @@ def marker_sheet(cell: Cell) -> tuple[np.ndarray, tuple[float, float]]:
             left, top, row = 0, top + row, 0
         if left + width > sheet.shape[1] or top + height > sheet.shape[0]:
             raise ConfigError(
-                f"expected markers that fit on a sheet of {_WIDTH} x {_LONGEST} mm, found number {number} of {size:.0f} mm"
+                f"expected markers that fit on a sheet of {_WIDTH} x {_LONGEST} mm, found one of {size:.0f} mm"
             )
         sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
         at = (left + border, top + tile.shape[0] + 5 * DOTS)
