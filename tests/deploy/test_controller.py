@@ -91,7 +91,7 @@ TOLD = st.builds(
 
 
 @given(st.lists(TOLD, min_size=1, max_size=14), st.sampled_from(["hold", "linear"]), st.sampled_from([0.005, 0.05]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_command_ever_breaks_a_limit(story, interpolation, lag):
     bench = Bench(ControlConfig(interpolation=interpolation), lag)
     for told in story:
@@ -123,7 +123,7 @@ def test_no_command_breaks_a_limit_where_joints_end(seed, reach):
 
 
 @given(st.lists(st.tuples(POINT, st.integers(1, 60)), min_size=1, max_size=12), st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_reference_stays_inside_within_its_limits(waypoints, seed):
     rng = np.random.default_rng(seed)
     reference = Reference(CONFIG, WORKSPACE, rng.uniform(WORKSPACE.lower, WORKSPACE.upper))

@@ -1,12 +1,16 @@
 """The runner: an episode in lockstep, its record, and everything that may interrupt it."""
 
 import json
+import os
+import subprocess
+import sys
 import zlib
 
 import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout, load_demos
+from closedform.demos.recorder import RecordError
 from closedform.deploy.clocks import LockstepClock
 from closedform.deploy.command import Mode
 from closedform.deploy.control import LockstepControl
@@ -296,3 +300,30 @@ def test_pictures_are_png_files():
 def test_parameters_out_of_range_are_refused(wrong):
     with pytest.raises(ConfigError, match=f"{next(iter(wrong))}: expected"):
         RunConfig(**wrong)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from closedform.deploy.journal import Journal
+
+journal = Journal(Path(sys.argv[1]))
+for number in range(1000):
+    journal.note("step", number=number)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_killed_process_loses_no_line(tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert [line["number"] for line in read_journal(tmp_path / "journal.jsonl")] == list(range(1000))
+
+
+def test_a_journal_that_cannot_be_written_is_said(tmp_path):
+    journal = Journal(tmp_path)
+    os.close(journal._file.fileno())
+    journal.note("step")
+    with pytest.raises(RecordError, match=r"journal\.jsonl: expected to write the journal, found"):
+        journal.check()
+    with pytest.raises((RecordError, OSError)):
+        journal.close()

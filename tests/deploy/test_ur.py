@@ -177,7 +177,7 @@ def test_the_whole_chain_halts_at_a_protective_stop_and_resumes(fake, tmp_path):
 
 
 def test_a_host_that_does_not_answer_is_said(monkeypatch):
-    monkeypatch.setattr("closedform.deploy.drivers.ur._library", lambda: (None, None))
+    monkeypatch.setattr("closedform.deploy.drivers.ur.require_ur_rtde", lambda: (None, None))
     with pytest.raises(ArmError, match=r"expected a robot that answers on port 29999, found Connection refused"):
         UrArm("127.17.17.99").connect()
     with pytest.raises(ArmError, match=r"no\.such\.host\.invalid: expected a robot that answers"):

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,8 @@ class Run(Choosing, ChoosingLayouts):
     demos: str | None = None
     """The demonstrations: a path, or the name of a dataset; not needed for a saved policy."""
     host: str | None = None
-    """Address of the robot, for --arm ur."""
+    """Address of the robot, for --arm ur. With --arm twin, a loopback address such as 127.0.0.17: the twin then runs on
+    the wall clock behind a fake controller there, and ur_rtde speaks to it."""
     setup: Path | None = None
     """File that says which arm it is, its tool and its workplane, for --arm ur; see docs/robot.md."""
     camera: str | None = None
@@ -84,7 +85,12 @@ class Run(Choosing, ChoosingLayouts):
         demos = None if self.demos is None else self.settle(load_demos(self.demos))
         policy = self.make(demos)
         alarm = self._alarm(policy)
-        results = self._run_twin(policy, alarm) if setup is None else self._run_ur(policy, alarm, setup)
+        if setup is not None:
+            results = self._run_ur(policy, alarm, setup)
+        elif self.host is not None:
+            results = self._run_plant(policy, alarm, self.host)
+        else:
+            results = self._run_twin(policy, alarm)
         done = sum(result.done for result in results)
         print(f"{done} of {len(results)} episodes done; record: {self.output}")
 
@@ -129,6 +135,7 @@ class Run(Choosing, ChoosingLayouts):
                 watched = self.view == "browser" or sys.stdin.isatty()
                 clock = PacedClock() if watched else LockstepClock()
                 station.follow(clock)
+                station.arm.connect()  # the controller of the episode before has disconnected it
                 station.place(self.seed + episode)
                 controller = Controller(station.kinematics, station.config, station.workspace)
                 control = LockstepControl(station.arm, controller, clock, self.output / "ticks")
@@ -154,10 +161,21 @@ class Run(Choosing, ChoosingLayouts):
                 print(f"  the T covers {station.coverage():.3f} of the outline")
         return results
 
+    def _run_plant(self, policy: Policy[Any], alarm: Callable[[Plan], str] | None, host: str) -> list[RunResult]:
+        """The twin on the wall clock, through ur_rtde."""
+        from closedform.deploy.drivers.ur import require_ur_rtde
+        from closedform.deploy.run_config import check_layouts
+        from closedform.twin.plant import SILENCE, Plant
+
+        require_ur_rtde()
+        with contextlib.closing(Plant(host)) as plant:
+            check_layouts(policy, plant.perception.observation_layout)
+            make_arm = _Maker(host, SILENCE)
+            live = _Live(make_arm, plant.camera, plant.perception, plant.kinematics, plant.config, plant.workspace)
+            return self._run_live(policy, alarm, live, plant.place)
+
     def _run_ur(self, policy: Policy[Any], alarm: Callable[[Plan], str] | None, setup: ArmSetup) -> list[RunResult]:
         from closedform.deploy.clocks import WallClock
-        from closedform.deploy.control_process import ControlProcess, ControlSpec
-        from closedform.deploy.drivers.ur import UrArm
         from closedform.deploy.perception.camera_file import load_intrinsics
         from closedform.deploy.perception.cell import Cell
         from closedform.deploy.perception.extrinsics import find_camera
@@ -165,14 +183,12 @@ class Run(Choosing, ChoosingLayouts):
         from closedform.deploy.perception.tracker import Tracker
         from closedform.deploy.perception.video_camera import VideoCamera
         from closedform.deploy.run_config import check_layouts
-        from closedform.deploy.runner import Runner
 
         assert self.camera is not None and self.host is not None
-        hand = policy.action_layout.entries[0].body
         check_layouts(policy, policy.observation_layout)
-        cell, intrinsics = Cell.load(self.cell), load_intrinsics(self.calibration)
-        workspace, clock, results = setup.workspace(policy), WallClock(), []
-        _check_reach(UrArm(self.host), setup, workspace)
+        cell, intrinsics, clock = Cell.load(self.cell), load_intrinsics(self.calibration), WallClock()
+        workspace, make_arm = setup.workspace(policy), _Maker(self.host)
+        _check_reach(make_arm(), setup, workspace, self.start)
         source = int(self.camera) if self.camera.isdecimal() else self.camera
         with contextlib.closing(VideoCamera(source, intrinsics, self.latency)) as camera:
             pictures = []
@@ -181,35 +197,57 @@ class Run(Choosing, ChoosingLayouts):
                 clock.sleep_until(clock.now() + 0.1)
             found = find_camera(cell, intrinsics, pictures)
             print(f"camera found from {found.n_markers} markers on the table, {found.residual:.2f} pixels off")
-            tracker = Tracker(cell, intrinsics, found.pose)
             perception = MarkerPerception(
-                policy.observation_layout, hand or "hand", tracker, setup.kinematics, setup.plane
+                policy.observation_layout,
+                policy.action_layout.entries[0].body or "hand",
+                Tracker(cell, intrinsics, found.pose),
+                setup.kinematics,
+                setup.plane,
             )
-            spec = ControlSpec(_Maker(self.host), setup.kinematics, setup.config, workspace, self.output / "ticks")
-            with contextlib.closing(ControlProcess(spec)) as control, self._viewing(perception, setup.plane) as view:
-                if control.note:
-                    streams.complain(control.note)
-                with Runner(
-                    policy,
-                    control,
-                    camera,
-                    perception,
-                    clock,
-                    setup.kinematics,
-                    workspace,
-                    folder=self.output,
-                    control_config=setup.config,
-                    config=self._config(),
-                    alarm=alarm,
-                    done=self._done(policy),
-                    watch=None if view is None else view.show,
-                ) as runner:
-                    for episode in range(self.episodes):
+            live = _Live(make_arm, camera, perception, setup.kinematics, setup.config, workspace)
+            return self._run_live(policy, alarm, live)
+
+    def _run_live(
+        self,
+        policy: Policy[Any],
+        alarm: Callable[[Plan], str] | None,
+        live: _Live,
+        place: Callable[[int], None] | None = None,
+    ) -> list[RunResult]:
+        """Episodes on the wall clock, with the controller in a process of its own."""
+        from closedform.deploy.clocks import WallClock
+        from closedform.deploy.control_process import ControlProcess, ControlSpec
+        from closedform.deploy.runner import Runner
+
+        results = []
+        spec = ControlSpec(live.make_arm, live.kinematics, live.config, live.workspace, self.output / "ticks")
+        with self._viewing(live.perception, live.workspace.plane) as view:
+            for seed in range(self.seed, self.seed + self.episodes):
+                if place is not None:
+                    place(seed)
+                with contextlib.closing(ControlProcess(spec)) as control:
+                    if control.note and not results:
+                        streams.complain(control.note)
+                    with Runner(
+                        policy,
+                        control,
+                        live.camera,
+                        live.perception,
+                        WallClock(),
+                        live.kinematics,
+                        live.workspace,
+                        folder=self.output,
+                        control_config=live.config,
+                        config=self._config(),
+                        alarm=alarm,
+                        done=self._done(policy),
+                        watch=None if view is None else view.show,
+                    ) as runner:
                         if self.start is not None:
                             runner.travel(self.start)
                         else:
                             runner.lower()
-                        results.append(self._episode(runner, self.seed + episode))
+                        results.append(self._episode(runner, seed))
         return results
 
     def _episode(self, runner: Runner, seed: int) -> RunResult:
@@ -247,29 +285,44 @@ class Run(Choosing, ChoosingLayouts):
                 print(f"view: {self.view}")
 
 
+class _Live(NamedTuple):
+    """A cell on the wall clock."""
+
+    make_arm: _Maker
+    camera: Any
+    perception: MarkerPerception
+    kinematics: Any
+    config: Any
+    workspace: Any
+
+
 @dataclass(frozen=True)
 class _Maker:
     """Makes the arm, in another process."""
 
     host: str
+    silence: float = 0.1
 
     def __call__(self) -> Any:
         from closedform.deploy.drivers.ur import UrArm
 
-        return UrArm(self.host)
+        return UrArm(self.host, silence=self.silence)
 
 
-def _check_reach(arm: Any, setup: ArmSetup, workspace: Any) -> None:
-    """Refuses a workspace that the arm cannot reach from where it is; nothing moves."""
+def _check_reach(arm: Any, setup: ArmSetup, workspace: Any, start: tuple[float, float] | None) -> None:
+    """Refuses a workspace that the arm cannot reach from where it is, or a start outside of it; nothing moves."""
     from closedform.deploy.inverse import check_reachable
 
+    outside = None if start is None else workspace.outside(setup.plane.to_points(np.array(start), setup.config.height))
+    if outside is not None:
+        raise ConfigError(f"--start: unreachable target: expected one inside the workspace, found {outside}")
     arm.connect()
     try:
-        state = arm.state()
+        joints = arm.state().joints
     finally:
         arm.disconnect()
     limits = setup.config.limits(setup.kinematics)
-    check_reachable(setup.kinematics, setup.plane, workspace.lower, workspace.upper, state.joints, limits)
+    check_reachable(setup.kinematics, setup.plane, workspace.lower, workspace.upper, joints, limits)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Journal: what happened in a run, line by line, written by a thread that nobody waits for."""
+"""Journal: what happened in a run, line by line, which survives when the process is killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from closedform.demos.recorder import RecordError
 from closedform.errors import LoadError
 from closedform.files import parse_json
 
-PERIOD = 0.25  # seconds between writes; what was noted longer ago is on the disk
+PERIOD = 0.25  # seconds between waits for the disk; what was noted longer ago survives a power failure
 _CONTINUED = b'{"kind": "continued"}'  # after a line that was cut off
 _MOST_IMAGES = 64  # that wait to be written; more are counted and dropped
 
@@ -24,8 +24,8 @@ _MOST_IMAGES = 64  # that wait to be written; more are counted and dropped
 class Journal:
     """A file of JSON lines, one for each thing that happened, and pictures beside it.
 
-    `note` and `picture` only put things in a queue; a thread writes them four times a second. A process that is killed
-    loses what it noted in the last quarter of a second at most; `read_journal` reads the rest.
+    `note` hands a line to the system at once, in some microseconds, so that a process that is killed loses none. A
+    thread waits for the disk four times a second, and writes the pictures: a power failure costs a quarter of a second.
 
     Args:
         folder: for `journal.jsonl` and `images/`; created if it does not exist. An existing journal is continued.
@@ -34,7 +34,6 @@ class Journal:
     def __init__(self, folder: Path):
         self.path, self._images = folder / "journal.jsonl", folder / "images"
         self._condition = threading.Condition()
-        self._lines: list[bytes] = []
         self._pictures: list[tuple[int, np.ndarray]] = []
         self._dropped, self._closed = 0, False
         self._failure: OSError | None = None
@@ -52,7 +51,7 @@ class Journal:
         """Adds a line; arrays become lists, and numbers that are not finite become null."""
         line = json.dumps({"kind": kind, **{key: _plain(value) for key, value in facts.items()}}, allow_nan=False)
         with self._condition:
-            self._lines.append(line.encode() + b"\n")
+            self._write(line.encode() + b"\n")
 
     def picture(self, number: int, pixels: np.ndarray) -> None:
         """Adds a picture (height, width, 3) uint8 as `images/NUMBER.png`."""
@@ -90,25 +89,25 @@ class Journal:
             with self._condition:
                 self._condition.wait_for(lambda: self._closed, PERIOD)
                 closed = self._closed
-                lines, self._lines = self._lines, []
                 pictures, self._pictures = self._pictures, []
                 dropped, self._dropped = self._dropped, 0
-            if dropped:
-                lines.append(json.dumps({"kind": "images dropped", "count": dropped}).encode() + b"\n")
+                if dropped:
+                    self._write(json.dumps({"kind": "images dropped", "count": dropped}).encode() + b"\n")
             try:
-                self._write(b"".join(lines), pictures)
+                os.fsync(self._file.fileno())
+                for number, pixels in pictures:
+                    self._images.mkdir(exist_ok=True)
+                    (self._images / f"{number:06d}.png").write_bytes(png(pixels))
             except OSError as error:
                 self._failure = error
 
-    def _write(self, lines: bytes, pictures: list[tuple[int, np.ndarray]]) -> None:
-        if lines:
-            data = memoryview(lines)
+    def _write(self, line: bytes) -> None:
+        try:
+            data = memoryview(line)
             while data:
                 data = data[self._file.write(data) :]
-            os.fsync(self._file.fileno())
-        for number, pixels in pictures:
-            self._images.mkdir(exist_ok=True)
-            (self._images / f"{number:06d}.png").write_bytes(png(pixels))
+        except OSError as error:
+            self._failure = error
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

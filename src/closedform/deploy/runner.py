@@ -60,7 +60,7 @@ class Runner:
 
     The record is a folder: `demos` (observations and actions of each step, which `load_demos` reads), `ticks` (of the
     controller, if it was told to keep them), `journal.jsonl` (plans, timings, alarms, stops) and `images`, if asked
-    for. All of it survives a crash, up to the last quarter of a second.
+    for. The journal loses nothing when the process is killed, the others at most the last quarter of a second.
 
     Args:
         policy: whose actions are positions on the workplane.
@@ -312,6 +312,8 @@ class Runner:
             step=self._n_steps,
             sequence=command.sequence,
             time=command.issued,
+            observation=estimate.observation,
+            action=action,
             image_time=None if image is None else image.time,
             seen=estimate.seen,
             error=estimate.error,

@@ -18,12 +18,14 @@ import numpy as np
 
 from closedform.deploy.drivers.rtde_packets import pack, packet, read_packet, type_of, unpack
 from closedform.deploy.drivers.ur import DASHBOARD, RTDE, SCRIPT
+from closedform.deploy.realtime import run_first
 
 _SERVOJ, _SERVO_STOP, _STOP_SCRIPT, _NOTHING = 11, 16, 255, 0
 _CONTINUOUS = (9, 10, _SERVOJ, 12)  # which the script follows without saying that it is done
 _READY, _DONE = 1, 2  # what the script says
 _POWERED, _RUNNING = 1, 2  # bits of the robot's status
 _NORMAL, _PROTECTIVE = 1, 4 + 1024  # bits of the safety status
+_PRIORITY = 70
 _MODES = {"NO_CONTROLLER": -1, "POWER_OFF": 3, "IDLE": 5, "RUNNING": 7}
 
 
@@ -50,6 +52,7 @@ class FakeUr:
         host: the address to listen on; the ports are those of a real one.
         body: what moves.
         frequency: of the states that it sends.
+        realtime: whether to ask for real-time scheduling of what a real box does in real time.
 
     Attributes:
         mode: `RUNNING`, `IDLE`, `POWER_OFF` or `NO_CONTROLLER`.
@@ -61,8 +64,8 @@ class FakeUr:
         log: what happened, in words.
     """
 
-    def __init__(self, host: str, body: Body, frequency: float = 125.0):
-        self.host, self.body, self._frequency = host, body, frequency
+    def __init__(self, host: str, body: Body, frequency: float = 125.0, *, realtime: bool = False):
+        self.host, self.body, self._frequency, self._realtime = host, body, frequency, realtime
         self.mode, self.remote, self.protective, self.locked, self.running = "RUNNING", True, False, False, False
         self.commands: list[tuple[np.ndarray, float]] = []
         self.log: list[str] = []
@@ -167,6 +170,8 @@ class FakeUr:
                 text = b""
 
     def _rtde(self, connection: socket.socket) -> None:
+        if self._realtime:
+            run_first(_PRIORITY)
         stream = connection.makefile("rb")
         inputs: dict[int, list[str]] = {}
         outputs: list[str] = []
@@ -194,6 +199,8 @@ class FakeUr:
                 self._obey(unpack(inputs[content[0]], content[1:]))
 
     def _send_states(self, connection: socket.socket, names: list[str]) -> None:
+        if self._realtime:
+            run_first(_PRIORITY)
         due = time.monotonic()
         while not self._closed:
             connection.sendall(packet("U", b"\1" + pack(names, self._values())))

@@ -15,7 +15,6 @@ from closedform.errors import ArmError, ConfigError, MissingExtraError
 
 DASHBOARD, SCRIPT, RTDE = 29999, 30003, 30004
 _ANSWER = 2.0  # seconds in which a host has to answer
-_SILENCE = 0.1  # seconds without a state after which the connection counts as lost
 _UPLOAD = 5.0  # seconds in which the control script has to run
 _SETTLED = 0.3  # seconds after an upload before which commands are ignored
 _STOPPING = 8.0  # rad/s^2 of `servoStop`
@@ -32,6 +31,7 @@ class UrArm:
         frequency: of the states and commands; 500 for an e-Series, 125 for a CB3.
         lookahead: seconds by which `servoj` smooths the path, 0.03 to 0.2.
         gain: of `servoj`, 100 to 2000.
+        silence: seconds without a state after which the connection counts as lost.
         clock: of the times of states; the machine's monotonic one, as `WallClock`.
     """
 
@@ -44,6 +44,7 @@ class UrArm:
         frequency: float = 500.0,
         lookahead: float = 0.05,
         gain: float = 500.0,
+        silence: float = 0.1,
         clock: Callable[[], float] = time.monotonic,
     ):
         if not 0.03 <= lookahead <= 0.2 or not 100 <= gain <= 2000:
@@ -51,7 +52,7 @@ class UrArm:
                 f"lookahead and gain: expected 0.03 to 0.2 s and 100 to 2000, found {lookahead!r} and {gain!r}"
             )
         self.host, self._frequency, self._lookahead, self._gain = host, frequency, lookahead, gain
-        self._clock = clock
+        self._clock, self._silence = clock, silence
         self._control: Any = None
         self._receive: Any = None
         self._stamp, self._heard = -1.0, 0.0
@@ -59,7 +60,7 @@ class UrArm:
 
     def connect(self) -> None:
         """Connects and starts the control script; the robot must be switched on, ready, and in remote control."""
-        control, receive = _library()
+        control, receive = require_ur_rtde()
         for port in (DASHBOARD, SCRIPT, RTDE):
             _check_port(self.host, port)
         with _as_arm_errors(self.host):
@@ -99,7 +100,7 @@ class UrArm:
         """Unlocks the robot after a protective stop, or connects again, and starts the control script."""
         control, receive = self._connected(self._control), self._connected(self._receive)
         with _as_arm_errors(self.host):
-            if not receive.isConnected() or self._clock() - self._heard > _SILENCE:
+            if not receive.isConnected() or self._clock() - self._heard > self._silence:
                 _check_port(self.host, RTDE)
                 self.disconnect()
                 self.connect()
@@ -131,7 +132,7 @@ class UrArm:
 
     def _stopped(self, now: float) -> str | None:
         receive, control = self._receive, self._control
-        if now - self._heard > _SILENCE or not receive.isConnected():
+        if now - self._heard > self._silence or not receive.isConnected():
             return f"lost connection to {self.host}"
         if receive.isEmergencyStopped():
             return "emergency stop"
@@ -213,7 +214,8 @@ def _as_arm_errors(host: str) -> Iterator[None]:
         raise ArmError(f"the robot at {host}: {error}") from error
 
 
-def _library() -> tuple[Any, Any]:
+def require_ur_rtde() -> tuple[Any, Any]:
+    """The modules `rtde_control` and `rtde_receive`; raises `MissingExtraError` without them."""
     try:
         import rtde_control
         import rtde_receive
