@@ -41,7 +41,7 @@ def spoil(content, data):
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_spoiled_file_is_refused_or_still_makes_sense(data):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file.json"
