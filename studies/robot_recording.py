@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from closedform.deploy.clocks import LockstepClock
 from closedform.deploy.control import LockstepControl
 from closedform.deploy.controller import Controller
 from closedform.deploy.runner import Runner
+from closedform.errors import DataError
 from closedform.evaluation.pusht import THRESHOLD
 from closedform.files import appearing, read_json, write_file
 from closedform.twin.settings import TwinSettings
@@ -46,6 +48,8 @@ def record_demonstrations(policy: Policy[Any], folder: Path, seeds: range, *, pi
             station.close()
     parts = [folder / f"{seed}" for seed in seeds]
     kept = [load_demos(str(part / "demos")) for part in parts if read_json(part / "result.json")["done"]]
+    if not kept:
+        raise DataError(f"{folder}: expected an episode that accomplished the task, found none of {len(parts)}")
     episodes = [episode for demos in kept for episode in demos]
     save_demos(Demos(episodes, kept[0].observation_layout, kept[0].action_layout, rate=kept[0].rate), output)
     return output
@@ -58,7 +62,7 @@ def _record(station: Station, policy: Policy[Any], folder: Path, seed: int, pict
     station.place(seed)
     with appearing(folder, folder=True) as new:
         control = LockstepControl(
-            station.arm, Controller(station.kinematics, station.config, station.workspace), clock, new
+            station.arm, Controller(station.kinematics, station.config, station.workspace), clock, new / "ticks"
         )
         try:
             with Runner(
@@ -76,4 +80,4 @@ def _record(station: Station, policy: Policy[Any], folder: Path, seed: int, pict
                 result = runner.run(seed=seed)
         finally:
             control.close()
-        write_file(new / "result.json", f'{{"done": {str(result.done).lower()}, "steps": {result.steps}}}\n')
+        write_file(new / "result.json", json.dumps(result._asdict()) + "\n")

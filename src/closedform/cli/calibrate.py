@@ -7,14 +7,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from tqdm import tqdm
 from tyro.conf import Positional, arg
 
 from closedform.deploy.perception.board import Board
 from closedform.deploy.perception.calibration import calibrate
 from closedform.deploy.perception.camera_file import save_intrinsics
+from closedform.deploy.perception.cell import Cell
 from closedform.deploy.perception.opencv import import_cv2
 from closedform.deploy.perception.picture_folder import picture_paths, read_picture
+from closedform.deploy.perception.sheet import marker_sheet
 from closedform.errors import ConfigError
 from closedform.files import check_writable, write_file
 
@@ -41,17 +44,29 @@ class Calibrate:
     """Dictionary of the markers."""
     print_board: Path | None = None
     """Write the board to this PNG file, to be printed, instead of calibrating."""
+    print_markers: tuple[Path, Path] | None = None
+    """Write all markers of a cell (a JSON file) to a PNG file, to be printed, instead of calibrating."""
     json: bool = False
     """Print the result as JSON."""
 
     def run(self) -> None:
         """Calibrates, or writes the board."""
+        if sum(one is not None for one in (self.pictures, self.print_board, self.print_markers)) != 1:
+            raise ConfigError(
+                "expected a folder of pictures, --print-board FILE, or --print-markers CELL FILE, found none or several"
+            )
+        if self.print_markers is not None:
+            cell, path = self.print_markers
+            sheet, (width, height) = marker_sheet(Cell.load(cell))
+            _write(sheet, path)
+            print(f"markers: {path}, to be printed {width:g} x {height:g} mm large, on matte paper")
+            return
         marker = self.marker / 1e3 if self.marker else None
         board = Board(self.columns, self.rows, self.square / 1e3, marker, self.dictionary)
-        if (self.pictures is None) == (self.print_board is None):
-            raise ConfigError("expected either a folder of pictures or --print-board FILE, found both or neither")
         if self.print_board is not None:
-            self._print(board, self.print_board)
+            _write(board.picture(_PRINTED, _PRINTED // 4), self.print_board)
+            size = f"{self.square * (self.columns + 0.5):g} x {self.square * (self.rows + 0.5):g} mm"
+            print(f"board: {self.print_board}, to be printed {size} large; measure a square afterwards")
             return
         assert self.pictures is not None
         check_writable(self.output)
@@ -79,11 +94,9 @@ class Calibrate:
         print(f"focal length: {matrix[0, 0]:.1f} x {matrix[1, 1]:.1f} pixels")
         print(f"calibration: {self.output}")
 
-    def _print(self, board: Board, path: Path) -> None:
-        if path.suffix.lower() != ".png":
-            raise ConfigError(f"expected a PNG file for the board, found {path.name!r}")
-        check_writable(path)
-        picture = board.picture(_PRINTED, _PRINTED // 4)
-        write_file(path, import_cv2("drawing a board").imencode(".png", picture)[1].tobytes())
-        size = f"{self.square * (self.columns + 0.5):g} x {self.square * (self.rows + 0.5):g} mm"
-        print(f"board: {path}, to be printed {size} large; measure a square afterwards")
+
+def _write(picture: np.ndarray, path: Path) -> None:
+    if path.suffix.lower() != ".png":
+        raise ConfigError(f"expected a PNG file to print, found {path.name!r}")
+    check_writable(path)
+    write_file(path, import_cv2("drawing").imencode(".png", picture)[1].tobytes())

@@ -81,6 +81,7 @@ class Station:
         limits = self.config.limits(KINEMATICS)
         joints = solve(KINEMATICS, PLANE, np.array([*stick, self.config.height]), HOME, limits)
         self.world.reset(drawn, block, joints, seed)
+        self.arm.connect()
         self.arm.recover()
         if self._has_pictures:
             middle = PLANE.to_base(np.array([SIDE / 2, SIDE / 2, 0.0]))

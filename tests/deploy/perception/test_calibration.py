@@ -11,8 +11,10 @@ from closedform.cli import main
 from closedform.deploy.perception.board import Board
 from closedform.deploy.perception.calibration import calibrate, calibrate_corners
 from closedform.deploy.perception.camera_file import load_intrinsics, save_intrinsics
+from closedform.deploy.perception.markers import Markers
 from closedform.deploy.perception.projection import project
 from closedform.errors import ConfigError, DataError, LoadError
+from closedform.twin.place import twin_cell
 from tests.deploy.perception.synthetic import INTRINSICS, board_poses, photograph
 
 cv2 = pytest.importorskip("cv2")
@@ -122,7 +124,8 @@ def test_the_command_prints_a_board_and_calibrates_from_pictures(tmp_path, capsy
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected either a folder of pictures or --print-board FILE"),
+        ([], "expected a folder of pictures, --print-board FILE, or --print-markers CELL FILE"),
+        (["--print-markers", "nowhere.json", "a.png"], "nowhere.json: expected a description of a cell"),
         (["nowhere"], "nowhere: expected a folder of pictures, found No such file or directory"),
         (["."], "expected pictures (.png"),
         (["--print-board", "board.svg"], "expected a PNG file"),
@@ -135,6 +138,18 @@ def test_the_command_says_in_one_line_what_is_wrong(tmp_path, monkeypatch, capsy
         main(["calibrate", *arguments])
     said = capsys.readouterr().err
     assert stop.value.code == 2 and message in said and said.count("\n") == 1
+
+
+def test_the_markers_of_a_cell_are_printed_in_their_size(tmp_path, capsys):
+    cell = twin_cell()
+    cell.save(tmp_path / "cell.json")
+    main(["calibrate", "--print-markers", str(tmp_path / "cell.json"), str(tmp_path / "markers.png")])
+    assert "to be printed 190 x" in capsys.readouterr().out
+    sheet = cv2.imread(str(tmp_path / "markers.png"), cv2.IMREAD_GRAYSCALE)
+    found = Markers(cell.dictionary, enlarged=1).find(sheet)
+    assert set(found) == {*range(7), *range(10, 14)}
+    for number, corners in found.items():
+        assert np.linalg.norm(corners[1] - corners[0]) == pytest.approx(240 if number < 7 else 600, abs=2)
 
 
 def test_opencv_is_imported_only_where_it_is_used():

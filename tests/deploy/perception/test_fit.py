@@ -121,3 +121,22 @@ def test_bodies_that_make_no_sense_are_refused():
         Body("flat", {1: np.zeros((4, 2))})
     with pytest.raises(ConfigError, match="expected a size above 0"):
         Body("point", {1: np.zeros((4, 3))})
+
+
+@given(seeds, st.sampled_from(["anywhere", "one point", "a line", "far away"]))
+@settings(max_examples=60, deadline=None)
+def test_corners_that_make_no_sense_end_in_a_pose_or_in_none(seed, kind):
+    rng = np.random.default_rng(seed)
+    for body in (BLOCK, CUBE):
+        found = {}
+        for number in body.corners:
+            where = rng.uniform(0, 480, (4, 2))
+            if kind == "one point":
+                where[:] = where[0]
+            elif kind == "a line":
+                where[:, 1] = where[0, 1]
+            elif kind == "far away":
+                where *= 1e6
+            found[number] = where
+        fit = fit_body(body, INTRINSICS, CAMERA, found)
+        assert fit is None or (np.isfinite(fit.pose.position).all() and np.isfinite(fit.deviations).all())

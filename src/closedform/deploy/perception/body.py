@@ -29,6 +29,8 @@ class Body:
     def __post_init__(self) -> None:
         if not self.corners:
             raise ConfigError(f"the body {self.name!r}: expected at least one marker, found none")
+        if self.height is not None and not np.isfinite(self.height):
+            raise ConfigError(f"the body {self.name!r}: expected a finite height, found {self.height}")
         for number, corners in self.corners.items():
             if np.shape(corners) != (4, 3) or not np.isfinite(corners).all():
                 raise ConfigError(

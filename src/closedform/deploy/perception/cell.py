@@ -39,6 +39,8 @@ class Cell:
         names = [body.name for body in self.bodies]
         if len(set(names)) < len(names):
             raise ConfigError(f"expected bodies with different names, found {', '.join(names)}")
+        if self.table:
+            Body("table", self.table)  # checks it
         taken = set(self.table)
         for body in self.bodies:
             twice = taken & set(body.corners)

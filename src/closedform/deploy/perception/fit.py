@@ -76,6 +76,8 @@ def fit_body(body: Body, intrinsics: Intrinsics, camera: RigidPose, found: Mappi
     best, information = _refine(best, body, intrinsics, camera, points[inliers], pixels[inliers])
     residual = float(np.sqrt(np.mean(_distances(best, intrinsics, camera, points[inliers], pixels[inliers]) ** 2)))
     n_inliers = int(inliers.sum())
+    if not (np.isfinite(information).all() and np.isfinite(residual)):
+        return None
     deviations = _deviations(information, max(residual, _FLOOR), body.planar)
     return Fit(best, residual, n_inliers, len(seen) - n_inliers, deviations)
 
@@ -112,13 +114,11 @@ def _free_proposals(
         groups.append((points.reshape(-1, 3), pixels.reshape(-1, 2), cv2.SOLVEPNP_SQPNP))
     poses = []
     for own, seen, method in groups:
-        _, turns, moves, _ = cv2.solvePnPGeneric(
-            np.ascontiguousarray(own),
-            np.ascontiguousarray(seen),
-            intrinsics.matrix,
-            intrinsics.distortion,
-            flags=method,
-        )
+        given = np.ascontiguousarray(own), np.ascontiguousarray(seen), intrinsics.matrix, intrinsics.distortion
+        try:
+            _, turns, moves, _ = cv2.solvePnPGeneric(*given, flags=method)
+        except cv2.error:  # corners in one point or on a line have no pose
+            continue
         for turn, move in zip(turns, moves, strict=True):
             if np.isfinite(turn).all() and np.isfinite(move).all():
                 poses.append(back.after(RigidPose(exponential(turn.ravel()), move.ravel())))
@@ -154,6 +154,8 @@ def _refine(
         weighted = jacobian * weights[:, None, None]
         information = np.einsum("nij,nik->jk", weighted, jacobian)
         gradient = np.einsum("nij,ni->j", weighted, off)
+        if not (np.isfinite(information).all() and np.isfinite(gradient).all()):
+            break  # a point came to lie in the camera
         step = -np.linalg.lstsq(information, gradient, rcond=1e-12)[0]
         pose = moved(pose, step)
         if np.abs(step).max() < 1e-9:
