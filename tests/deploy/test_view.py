@@ -12,7 +12,8 @@ from closedform.deploy.clocks import PacedClock, WallClock
 from closedform.deploy.command import Command, Mode, Status
 from closedform.deploy.interfaces import ArmState, Estimate, Image, Intrinsics
 from closedform.deploy.runner import Step
-from closedform.errors import ConfigError, DataError, LoadError
+from closedform.deploy.shared_camera import SharedCamera, picture_box, post
+from closedform.errors import ArmError, ConfigError, DataError, LoadError
 from tests.deploy.arms import PLANE, reaching_demos
 
 SETUP = {
@@ -152,3 +153,18 @@ def test_a_paced_clock_does_not_run_ahead():
     clock.every(0.01, seen.append)
     clock.sleep_until(0.05)
     assert wall.now() - begun >= 0.05 - 1e-3 and clock.now() == 0.05 and len(seen) == 5
+
+
+def test_pictures_of_another_process_are_seen():
+    box = picture_box((8, 6))
+    camera = SharedCamera(picture_box((8, 6), box.name), Tracker.intrinsics)
+    with pytest.raises(ArmError, match="expected pictures, found none"):
+        camera.grab()
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
+    post(box, Image(1.5, pixels))
+    seen = camera.grab()
+    assert seen.time == 1.5 and np.array_equal(seen.pixels, pixels) and camera.grab() is seen
+    post(box, Image(2.0, 255 - pixels))
+    assert camera.grab().time == 2.0 and camera.name == box.name
+    camera.close()
+    box.close()
