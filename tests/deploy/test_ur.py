@@ -228,3 +228,44 @@ def test_packets_are_read_as_written(names, number):
     assert all(np.array_equal(np.atleast_1d(found[name]), values[name]) for name in names)
     with pytest.raises((EOFError, struct.error)):
         read_packet(io.BytesIO(packet("U", content + b"x")[:-1]))
+
+
+class Stub:
+    """Both connections of ur_rtde; the controlling one hears of a stop before the receiving one does."""
+
+    status, protective, ahead, stamp = 3, False, True, 0.0
+
+    def getTimestamp(self):
+        self.stamp += 0.002
+        return self.stamp
+
+    def getActualQ(self):
+        return [0.0] * 6
+
+    def getActualQd(self):
+        if self.stamp > 0.01:  # a package arrives between any two questions
+            self.status, self.protective = 1, True
+        return [0.0] * 6
+
+    def getRobotStatus(self):
+        return self.status
+
+    def isConnected(self):
+        return True
+
+    def isProtectiveStopped(self):
+        return self.protective
+
+    def isEmergencyStopped(self):
+        return False
+
+    def isProgramRunning(self):
+        return not self.ahead
+
+
+def test_a_protective_stop_is_not_taken_for_the_end_of_the_script():
+    arm = UrArm("robot", clock=lambda: 0.0)
+    arm._control = arm._receive = Stub()
+    reasons = [arm.state().stopped for _ in range(8)]
+    assert reasons[0] is None and reasons[-1] == "protective stop"
+    assert set(reasons) == {None, "protective stop"}

@@ -17,6 +17,7 @@ DASHBOARD, SCRIPT, RTDE = 29999, 30003, 30004
 _ANSWER = 2.0  # seconds in which a host has to answer
 _UPLOAD = 5.0  # seconds in which the control script has to run
 _SETTLED = 0.3  # seconds after an upload before which commands are ignored
+_PROGRAM_RUNNING = 2  # bit of the robot's status
 _STOPPING = 8.0  # rad/s^2 of `servoStop`
 
 
@@ -131,20 +132,25 @@ class UrArm:
                     interface.disconnect()
 
     def _stopped(self, now: float) -> str | None:
-        receive, control = self._receive, self._control
+        receive = self._receive
+        running = self._script_runs()  # asked first: what stopped the script is then known as well
         if now - self._heard > self._silence or not receive.isConnected():
             return f"lost connection to {self.host}"
         if receive.isEmergencyStopped():
             return "emergency stop"
         if receive.isProtectiveStopped():
             return "protective stop"
-        if not control.isProgramRunning():
+        if not running:
             return "the control script on the robot ended"
         return None
 
     def _wait_for_script(self) -> None:
-        self._wait(self._control.isProgramRunning, "the control script to run")
+        self._wait(lambda: self._control.isProgramRunning() and self._script_runs(), "the control script to run")
         time.sleep(_SETTLED)
+
+    def _script_runs(self) -> bool:
+        """As the receiving connection says, which also says why not; the controlling one may be ahead of it."""
+        return bool(self._receive.getRobotStatus() & _PROGRAM_RUNNING)
 
     def _wait(self, ready: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + _UPLOAD
