@@ -17,14 +17,14 @@ from closedform.evaluation.workers import check_workers
 from closedform.figures import pyplot
 from studies.runner import Runner
 
-IN_PARTS = ("guidance", "augmentation", "robomimic", "wide")  # studies whose evaluations can be run one by one
+IN_PARTS = ("guidance", "augmentation", "robomimic", "wide", "robot")  # studies whose evaluations can be run one by one
 
 
 @dataclass(frozen=True)
 class Make:
     """Reproduce the paper's tables and figures and our own studies; an interrupted study is resumed."""
 
-    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "wide"]]
+    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "wide", "robot"]]
     """The study."""
     output: Annotated[Path, arg(aliases=["-o"])] = Path("docs/results")
     """Folder for tables and figures, with a subfolder for each study."""
@@ -35,13 +35,14 @@ class Make:
     device: str = "auto"
     """Device of networks: cpu, cuda, or auto (cuda if available)."""
     only: tuple[str, ...] = ()
-    """For guidance, augmentation, robomimic and wide: names of the evaluations to run, to distribute a study over
-    processes or machines; run it without this option to write tables and figures. For wide they may be patterns such
-    as metaworld_*_25_default."""
+    """For guidance, augmentation, robomimic, robot and wide: names of the evaluations to run, to distribute a study
+    over processes or machines; run it without this option to write tables and figures. For wide they may be patterns
+    such as metaworld_*_25_default."""
     demos: Path | None = None
-    """For wide: folder of recorded demonstrations, by default in the work folder; missing ones are recorded."""
+    """For wide and robot: folder of recorded demonstrations, by default in the work folder; missing ones are
+    recorded."""
     development: bool = False
-    """For wide: run only the development tasks and start states, and print the results."""
+    """For wide and robot: run only the development tasks and start states, and print the results."""
 
     def run(self) -> None:
         """Runs the missing evaluations and writes the study."""
@@ -49,8 +50,8 @@ class Make:
         check_workers(self.workers)
         if self.only and self.study not in IN_PARTS:
             raise ConfigError(f"only: expected the study {', '.join(IN_PARTS)}, found {self.study}")
-        if (self.demos or self.development) and self.study != "wide":
-            raise ConfigError(f"demos and development: expected the study wide, found {self.study}")
+        if (self.demos or self.development) and self.study not in ("wide", "robot"):
+            raise ConfigError(f"demos and development: expected the study wide or robot, found {self.study}")
         if not self.only:
             pyplot()  # fails now rather than after a day
         module = import_module(f"studies.{self.study}")

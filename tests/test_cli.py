@@ -50,7 +50,7 @@ def test_version_and_help(capsys):
     [
         (
             [],
-            "Expected one of {compare, convert, data, edit, eval, explain, fit, generate, index, info, inspect, report",
+            "Expected one of {calibrate, compare, convert, data, edit, eval, explain, fit, generate, index, info",
         ),
         (["inform"], "inform"),
         (["convert", "nowhere", "there"], "found nothing there"),

@@ -9,7 +9,18 @@ import pytest
 
 import closedform
 
-LIGHT = ("demos", "diffusion", "kernels", "retrieval", "policies", "evaluation", "analysis", "experts")
+LIGHT = (
+    "demos",
+    "diffusion",
+    "kernels",
+    "retrieval",
+    "policies",
+    "evaluation",
+    "analysis",
+    "experts",
+    "deploy",
+    "twin",
+)
 NEURAL = ("neural", "editing")
 
 

@@ -38,6 +38,10 @@ class SaveError(ClosedFormError):
     """A file or folder could not be written; what was there before is unchanged."""
 
 
+class ArmError(ClosedFormError):
+    """An arm or a camera cannot be reached, is not ready to move, or stopped."""
+
+
 class MissingExtraError(ClosedFormError, ImportError):
     """A feature needs a package that is not installed."""
 

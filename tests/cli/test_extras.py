@@ -61,6 +61,8 @@ ABSENT = {
         "ann": [["index", "demos", "-o", "new"]],
         "pusht": [["eval", "--demos", "pusht-embedded"]],
     },
+    "rtde_control,rtde_receive": {"ur": [["run", "--host", "127.17.17.97", "--demos", "demos"]]},
+    "mujoco": {"twin": [["run", "--demos", "demos"]]},
     "robosuite": {
         "robosuite": [
             ["generate", "--task", "lift", "-o", "new.hdf5", "--workers", "2"],

@@ -187,7 +187,8 @@ def test_environments_of_installed_packages_are_found(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: robots\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[closedform.environments]\nreach = {TOY}:Reach\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert environment_names() == sorted([*BUILT_IN, "metaworld:TASK", "reach"])
+    families = ("metaworld:TASK", "twin:SETTING=VALUE,...", "twin_truth:SETTING=VALUE,...")
+    assert environment_names() == sorted([*BUILT_IN, *families, "reach"])
     assert type(make_environment("reach")).__name__ == "Reach"
 
 

@@ -15,14 +15,17 @@ import tyro
 
 from closedform import ClosedFormError, __version__
 from closedform.cli import streams
+from closedform.cli.calibrate import Calibrate
 from closedform.cli.data import Convert, Data, Generate, Inspect
 from closedform.cli.evaluation import Compare, Eval, Report
 from closedform.cli.neural import Edit, Train
 from closedform.cli.policy import Explain, Fit, Index, Info, Tune
+from closedform.cli.run import Run
 
 __all__ = ["COMMANDS", "main", "run"]
 
 COMMANDS: dict[str, Any] = {
+    "calibrate": Calibrate,
     "compare": Compare,
     "convert": Convert,
     "data": Data,
@@ -35,6 +38,7 @@ COMMANDS: dict[str, Any] = {
     "info": Info,
     "inspect": Inspect,
     "report": Report,
+    "run": Run,
     "train": Train,
     "tune": Tune,
 }

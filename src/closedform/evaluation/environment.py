@@ -27,9 +27,15 @@ _ROBOMIMIC = tuple(name + choice for name in TASKS for choice in ("", "_poses"))
 BUILT_IN = {
     "pusht": "closedform.evaluation.pusht:PushT",
     **{name: f"closedform.evaluation.robomimic:{name}" for name in _ROBOMIMIC},
+    "twin": "closedform.twin.environment:Twin",
+    "twin_truth": "closedform.twin.environment:TwinTruth",
 }
 _WORDS: dict[Meaning, str] = {"targets": "positions", "displacements": "displacements"}
-_FAMILIES = {"metaworld": "closedform.evaluation.metaworld"}  # `FAMILY:TASK`, where the module has a function `make`
+_FAMILIES = {  # `FAMILY:ARGUMENT`: the function that makes the environment, and what its argument is called
+    "metaworld": ("closedform.evaluation.metaworld:make", "TASK"),
+    "twin": ("closedform.twin.environment:make", "SETTING=VALUE,..."),
+    "twin_truth": ("closedform.twin.environment:make_truth", "SETTING=VALUE,..."),
+}
 
 
 class StepResult(NamedTuple):
@@ -119,7 +125,7 @@ class ReadsDemos(Protocol):
 
 def environment_names() -> list[str]:
     """The environments available by name: the package's own and those of installed packages."""
-    families = (f"{family}:TASK" for family in _FAMILIES)
+    families = (f"{family}:{argument}" for family, (_, argument) in _FAMILIES.items())
     return sorted({*BUILT_IN, *families, *(point.name for point in entry_points(group=_ENTRY_POINTS))})
 
 
@@ -254,7 +260,8 @@ def _factory(name: str) -> Callable[[], Any]:
     path = BUILT_IN.get(name, name)
     module, colon, attribute = path.partition(":")
     if colon and attribute and module in _FAMILIES:
-        return partial(importlib.import_module(_FAMILIES[module]).make, attribute)
+        where, _, maker = _FAMILIES[module][0].partition(":")
+        return partial(getattr(importlib.import_module(where), maker), attribute)
     if not (module and colon and attribute):
         raise ConfigError(
             f"unknown environment {name!r}: expected {', '.join(environment_names())}, or package.module:function"

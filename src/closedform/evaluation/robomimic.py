@@ -24,6 +24,7 @@ from closedform.demos.load import load_demos
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ClosedFormWarning, ConfigError, DataError, MissingExtraError
 from closedform.evaluation.environment import StepResult
+from closedform.evaluation.mujoco_library import import_mujoco
 from closedform.evaluation.operational_space import Arm, Pose, step_together
 
 _RATE = 20.0
@@ -178,7 +179,7 @@ class Robomimic:
         """An image of the scene from the front."""
         if not self._arms:
             raise ConfigError("expected a running episode, found none: call reset before render")
-        mujoco = _mujoco()
+        mujoco = import_mujoco()
         model, data = self._arms[0].model, self._arms[0].data
         if self._renderer is None or self._renderer.model is not model:
             try:
@@ -265,31 +266,6 @@ def _kept_generator() -> Iterator[None]:
         np.random.set_state(before)  # noqa: NPY002
 
 
-def _mujoco() -> Any:
-    """MuJoCo, with the rendering library in MUJOCO_GL; by default EGL without a display, or none if EGL is missing."""
-    named = os.environ.get("MUJOCO_GL")
-    if named is not None:
-        try:
-            return import_module("mujoco")
-        except AttributeError as error:  # PyOpenGL's way of reporting a missing library
-            raise ConfigError(
-                f"expected the rendering library of MUJOCO_GL={named}, found none: install libegl1 for egl or "
-                "libosmesa6 for osmesa, or unset MUJOCO_GL"
-            ) from error
-    if "mujoco" in sys.modules or os.environ.get("DISPLAY"):
-        return import_module("mujoco")
-    for library in ("egl", "osmesa", "disable"):
-        os.environ["MUJOCO_GL"] = library
-        try:
-            return import_module("mujoco")
-        except (ImportError, AttributeError):
-            for name in [name for name in sys.modules if name.split(".")[0] in ("mujoco", "OpenGL")]:
-                del sys.modules[name]
-            os.environ.pop("PYOPENGL_PLATFORM", None)
-    os.environ.pop("MUJOCO_GL")
-    return import_module("mujoco")
-
-
 @contextmanager
 def _no_renderer() -> Iterator[None]:
     """Lets robosuite be imported without EGL, which it requires even if nothing is rendered."""
@@ -309,7 +285,7 @@ def _no_renderer() -> Iterator[None]:
 def _robosuite(task: str) -> Any:
     logging.getLogger("robosuite_logs").setLevel(logging.ERROR)  # it asks for a private file at each import
     try:
-        mujoco = _mujoco()
+        mujoco = import_mujoco()
         if tuple(int(part) for part in mujoco.__version__.split(".")[:2]) >= (3, 10):
             raise ConfigError(  # robosuite would fail somewhere inside
                 f"the environment {task!r}: expected MuJoCo below 3.10, found {mujoco.__version__}: "

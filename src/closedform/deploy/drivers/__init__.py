@@ -1,0 +1,1 @@
+"""Drivers: arms that can be bought, behind the interface of `closedform.deploy.interfaces.Arm`."""

@@ -1,0 +1,184 @@
+"""The command `run`: what is wrong is said in one line before anything moves; the twin; and the whole chain."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+
+from closedform import ClosedFormPolicy, load_demos, save_demos
+from closedform.cli import main
+from closedform.deploy import ControlProcess, ControlSpec, Runner, WallClock, read_journal
+from closedform.deploy.interfaces import Intrinsics
+from closedform.deploy.perception.camera_file import save_intrinsics
+from closedform.deploy.run_config import RunConfig
+from closedform.twin.camera import twin_intrinsics
+from closedform.twin.place import PLANE, STICK_LENGTH, twin_cell
+from closedform.twin.settings import TwinSettings
+from tests.deploy.arms import reaching_demos
+from tests.deploy.test_ur import can_listen, own_address
+from tests.twin.gl import rendering  # noqa: F401
+
+QUIET = ["--false-alarm-rate", "0", "--steps", "4"]
+LOOPBACK = pytest.mark.skipif(not can_listen(), reason="loopback addresses other than 127.0.0.1 cannot be used")
+
+
+def said(capsys, *arguments):
+    """The one line that a command ends with."""
+    with pytest.raises(SystemExit) as stop:
+        main(["run", *map(str, arguments)])
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert stop.value.code == 2
+    return line
+
+
+def write_cell(folder, **changes):
+    """The files that describe the twin as if it were a real cell."""
+    pytest.importorskip("cv2")
+    points = PLANE.to_base(np.array([[0.0, 0, 0], [0.4, 0, 0], [0, 0.4, 0]])).tolist()
+    facts = {
+        "arm": "ur5e",
+        "tool_length": STICK_LENGTH,
+        **dict(zip(("origin", "along_x", "along_y"), points, strict=True)),
+    }
+    (folder / "arm.json").write_text(json.dumps({**facts, "region": [0, 0, 512, 512], "margin": 0.06, **changes}))
+    twin_cell().save(folder / "cell.json")
+    save_intrinsics(folder / "camera.json", twin_intrinsics())
+    return [
+        *("--arm", "ur", "--setup", folder / "arm.json", "--cell", folder / "cell.json"),
+        *("--calibration", folder / "camera.json", "--output", folder / "record"),
+    ]
+
+
+def test_what_is_missing_is_said(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "--arm ur: expected --host, found none" in said(capsys, "--arm", "ur")
+    assert "expected the description of an arm, found nothing there" in said(
+        capsys, "--arm", "ur", "--host", "h", "--camera", "0", "--setup", "no.json"
+    )
+    assert "needs demonstrations, found none" in said(capsys)
+    assert "--view: expected browser or the name of an mp4 file" in said(capsys, "--view", "film.avi")
+    assert "episodes: expected 1 or more, found 0" in said(capsys, "--episodes", 0)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "start", "message"),
+    [
+        ({}, (), r"127.17.17.98: expected a robot that answers on port 29999, found Connection refused"),
+        ({}, ("--start", 900, 100), "--start: unreachable target: expected one inside the workspace, found x = 900 mm"),
+        ({"arm": "kuka"}, (), "unknown arm 'kuka'"),
+    ],
+)
+def test_what_is_wrong_with_the_cell_is_said(capsys, tmp_path, monkeypatch, changes, start, message):
+    monkeypatch.setattr("closedform.deploy.drivers.ur.require_ur_rtde", lambda: (None, None))
+    files = write_cell(tmp_path, **changes)
+    options = ["--host", "127.17.17.98", "--camera", "0", "--demos", "pusht-embedded", *QUIET, *start]
+    assert message in said(capsys, *files, *options)
+    assert not (tmp_path / "record").exists()
+
+
+@pytest.mark.usefixtures("rendering")
+def test_the_twin_runs_and_records(capsys, tmp_path):
+    arguments = [
+        "--demos",
+        "pusht-embedded",
+        *QUIET,
+        "--episodes",
+        "2",
+        "--images",
+        "--output",
+        str(tmp_path / "record"),
+    ]
+    main(["run", *arguments])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "seed 100000: ended after 4 steps: 4 steps" and lines[2].startswith("seed 100001: ")
+    assert lines[-1] == f"0 of 2 episodes done; record: {tmp_path / 'record'}"
+    assert [len(episode.actions) for episode in load_demos(tmp_path / "record" / "demos")] == [4, 4]
+    assert len(load_demos(tmp_path / "record" / "ticks")) == 2
+    save_demos(reaching_demos(3), tmp_path / "other")
+    line = said(capsys, "--demos", tmp_path / "other", *QUIET, "--output", tmp_path / "no")
+    assert "the policy does not fit: expected one that observes agent position (2)" in line
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.fixture
+def plant():
+    pytest.importorskip("rtde_control", reason="needs ur_rtde, which has wheels for Python 3.11 and 3.12 on x86-64")
+    from closedform.twin.plant import Plant
+
+    made = Plant(own_address(), TwinSettings(fps=10.0), frequency=125.0)
+    yield made
+    made.close()
+
+
+@LOOPBACK
+@pytest.mark.usefixtures("rendering")
+def test_an_arm_is_run_as_a_person_would(capsys, tmp_path, monkeypatch, plant):
+    """The files, the camera, ur_rtde and the controller's process, against the twin behind a fake controller."""
+    plant.place(100000)
+    sizes = []
+
+    def camera(source, intrinsics, latency):
+        sizes.append((source, intrinsics.size))
+        return plant.camera
+
+    monkeypatch.setattr("closedform.deploy.perception.video_camera.VideoCamera", camera)
+    monkeypatch.setattr(plant.camera, "close", lambda: None)
+    files = write_cell(tmp_path, control={"plan_timeout": 30.0, "state_timeout": 30.0, "alarm_patience": 30.0})
+    options = ["--host", plant.host, "--camera", "3", "--demos", "pusht-embedded", *QUIET, "--start", "256", "60"]
+    main(["run", *map(str, [*files, *options])])
+    lines = capsys.readouterr().out.splitlines()
+    assert sizes == [(3, (640, 480))] and lines[0].startswith("camera found from 4 markers on the table")
+    assert lines[1] == "seed 100000: ended after 4 steps: 4 steps"
+    (episode,) = load_demos(tmp_path / "record" / "ticks")
+    sent = episode.actions[episode.actions[:, 9] > 0, :6]
+    assert np.array_equal(plant.commands()[-len(sent) :, :6], sent)  # every command arrived
+
+
+@LOOPBACK
+@pytest.mark.usefixtures("rendering")
+def test_a_camera_that_freezes_ends_in_a_smooth_halt(tmp_path, plant):
+    from closedform.deploy.control_config import ControlConfig
+    from closedform.deploy.drivers.ur import UrArm
+
+    plant.place(100001)
+    config = ControlConfig(plan_timeout=30.0, state_timeout=30.0, alarm_patience=30.0)  # a slow machine does not matter
+    make_arm = partial(UrArm, plant.host, silence=30.0)
+    control = ControlProcess(ControlSpec(make_arm, plant.kinematics, config, plant.workspace, tmp_path / "ticks"))
+    policy, steps = ClosedFormPolicy(load_demos("pusht-embedded")), []
+
+    def watch(step):
+        steps.append(step)
+        if len(steps) == 5:
+            plant.freeze()
+
+    parts = (plant.camera, plant.perception, WallClock(), plant.kinematics, plant.workspace)
+    with Runner(
+        policy,
+        control,
+        *parts,
+        folder=tmp_path,
+        control_config=config,
+        config=RunConfig(sight_timeout=5.0),
+        watch=watch,
+    ) as runner:
+        result = runner.run(seed=0)
+    status = control.status()
+    control.close()
+    assert result.reason.startswith("no sight for 5 s") and not status.moving
+    (stop,) = [line for line in read_journal(tmp_path / "journal.jsonl") if line["kind"] == "stop"]
+    assert stop["reason"] == result.reason
+    assert len(load_demos(tmp_path / "demos")[0].actions) == result.steps >= 5
+
+
+def test_a_camera_of_another_size_is_refused(tmp_path):
+    pytest.importorskip("cv2")
+    from closedform.deploy.interfaces import Image
+    from closedform.deploy.perception.extrinsics import find_camera
+    from closedform.errors import DataError
+
+    image = Image(0.0, np.zeros((48, 64, 3), np.uint8))
+    intrinsics = Intrinsics((640, 480), twin_intrinsics().matrix, np.zeros(5))
+    with pytest.raises(DataError, match="64 x 48 pixels instead of the 640 x 480"):
+        find_camera(twin_cell(), intrinsics, [image])

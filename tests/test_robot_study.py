@@ -1,0 +1,95 @@
+"""The study of the robot: failures, limits, recording, and the page."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from closedform import load_demos
+from closedform.evaluation.evaluation_result import EvaluationResult
+from closedform.evaluation.pusht import start_state
+from closedform.policies.choice import make_policy
+from closedform.twin.block import start_pose
+from closedform.twin.settings import TwinSettings
+from fuzz.results import make_results
+from studies import robot
+from studies.robot_recording import record_demonstrations
+from studies.runner import Runner
+
+for needed in ("cv2", "mujoco"):
+    if find_spec(needed) is None:  # importing mujoco here would choose its rendering library
+        pytest.skip(f"there is no {needed} here: pip install 'closedform[twin]'", allow_module_level=True)
+
+
+def made_up(key: str) -> EvaluationResult:
+    """Results with a failure of each kind."""
+    base = make_results(key)
+    failed = replace(base.episodes[0], success=False, score=0.5, extra={"beyond_walls": -20.0})
+    rows = [
+        replace(failed, success=True, score=1.0),
+        replace(failed, extra={"beyond_walls": 3.0}),
+        replace(failed, score=0.97),
+        replace(failed, loop=True),
+        failed,
+    ]
+    rows = [replace(row, seed=100000 + number) for number, row in enumerate(rows)]
+    return EvaluationResult.of(replace(base.subject, n_episodes=5), rows, base.origin)
+
+
+def test_failures_are_classified():
+    row = robot.row_of("images_pusht_default", made_up("a"))
+    assert [row[kind] for kind in robot.FAILURES] == [1, 1, 1, 1] and row["successes"] == row["first_25"] == 1
+
+
+def test_a_block_is_beyond_the_walls_as_far_as_its_outermost_corner():
+    assert robot.beyond_walls(np.array([256.0, 256.0, 0.0])) == pytest.approx(376 - 506)
+    assert robot.beyond_walls(np.array([256.0, 400.0, 0.0])) == pytest.approx(520 - 506)
+    assert robot.beyond_walls(np.array([30.0, 256.0, 0.0])) == pytest.approx(5 - (-30))
+    assert robot.beyond_walls(np.array([256.0, 100.0, np.pi])) == pytest.approx(5 - (-20))
+    assert robot.beyond_walls(np.array([400.0, 256.0, -np.pi / 2])) == pytest.approx(520 - 506)
+
+
+def test_what_a_cell_must_reach_is_the_largest_value_before_success_drops():
+    rows = [
+        {"value": value, "success": success} for value, success in ((0, 0.9), (1, 0.92), (2, 0.88), (4, 0.6), (8, 0.9))
+    ]
+    assert robot.largest_that_works(rows) == 2
+    assert robot.largest_that_works([{"value": 0, "success": 0.2}, {"value": 1, "success": 0.9}]) is None
+
+
+def test_every_evaluation_can_be_made():
+    keys = robot.names()
+    assert len(set(keys)) == len(keys)
+    for factor in robot.ROBUSTNESS:
+        assert list(factor.values) == sorted(factor.values)
+        for value in factor.values:
+            found = getattr(TwinSettings.parse(f"{factor.setting}={value:g}"), factor.setting)
+            assert found in (value, (value, value))
+            assert f"robust_{factor.setting}_{value:g}" in keys
+    assert robot.RECORDING_SEED + robot.N_RECORDED <= 100_000  # other start states than those that are reported
+
+
+def test_the_page_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(robot, "study_of", lambda runner, key: key)
+    monkeypatch.setattr(Runner, "run", lambda self, key, study: made_up(key))
+    monkeypatch.setattr(robot, "_draw_scene", lambda runner: None)  # needs a rendering library
+    robot.run(Runner("robot", tmp_path / "robot", tmp_path / "work"))
+    page = (tmp_path / "robot" / "README.md").read_text()
+    assert "1 edge, 1 close, 1 loop, 1 other" in page and "latency of the camera" in page
+    for name in ("robot.csv", "robustness.csv", "robustness.png", "origin.json"):
+        assert (tmp_path / "robot" / name).stat().st_size > 100
+
+
+def test_demonstrations_are_recorded_through_the_runner_and_not_twice(tmp_path, monkeypatch):
+    policy = make_policy("default", load_demos("pusht-embedded"), ())
+    seeds = range(100003, 100005)
+    folder = record_demonstrations(policy, tmp_path, seeds, pictures=False)
+    demos = load_demos(str(folder))
+    assert len(demos) == 2 and demos.rate == 10
+    for seed, episode in zip(seeds, demos, strict=True):
+        expected = start_pose(start_state(seed))
+        np.testing.assert_allclose(episode.observations[0, 2:4], expected[:2], atol=0.1)
+        assert (tmp_path / str(seed) / "journal.jsonl").exists()
+    monkeypatch.setattr("studies.robot_recording._record", None)
+    assert record_demonstrations(policy, tmp_path, seeds, pictures=False) == folder
