@@ -57,6 +57,8 @@ paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks;
 	$(BIN)/python -m studies guidance
 	$(BIN)/python -m studies augmentation
 	$(BIN)/python -m studies robomimic
+	$(BIN)/python -m studies robot
+	$(BIN)/python -m studies.robot_clock
 	$(BIN)/python -m studies deadline
 
 wide: .venv/.dev .venv-wide/.made  # about seven hours on two cores; resumes if interrupted, parts can be run elsewhere
@@ -77,7 +79,7 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 
 .venv/.dev: .venv/.created pyproject.toml constraints.txt
 	$(PIP) torch  # by itself, so that the constrained build is the one that is found
-	$(PIP) --editable '.[data,pusht,robosuite,plots,neural,ann,dev]'
+	$(PIP) --editable '.[data,pusht,robosuite,twin,ur,plots,neural,ann,dev]'
 	touch $@
 
 .venv/.bench: .venv/.created pyproject.toml constraints.txt benchmarks/requirements.txt

@@ -25,7 +25,7 @@ ANGLES = st.lists(st.floats(-3.1, 3.1), min_size=6, max_size=6).map(np.array)
     ],
 )
 def test_the_flange_is_where_a_real_arm_shows_it(name, stretched, upright):
-    """The positions that the teach pendant shows with all joints at zero, and with the arm straight up."""
+    """The flange with all joints at zero, and with the arm straight up, as the DH numbers say."""
     arm = Kinematics.of(name)
     assert np.allclose(arm.pose(np.zeros(6)).position, stretched, atol=1e-9)
     assert np.allclose(arm.pose(UPRIGHT).position, upright, atol=1e-9)
