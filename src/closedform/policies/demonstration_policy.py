@@ -256,7 +256,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def start_memory(self) -> LoopMemory:
         """A new agent's memory of the demonstrations it uses."""
-        objects = any(isinstance(term, Goal) and len(term.columns) for term in self._model.kernel.terms)
+        objects = any(isinstance(term, Goal) for term in self._model.kernel.terms)
         memory = LoopMemory(
             self.config.loop_memory,
             self.config.n_execute,

@@ -86,12 +86,15 @@ class Goal(Term):
     def __call__(self, candidates: Candidates) -> Any:
         """g log(t + |r_i - r|^2), less its smallest value."""
         xp = array_namespace(candidates.features)
-        if not len(self.columns):
-            return xp.zeros(candidates.rows.shape)
         still = self.ends[candidates.episodes] - candidates.features[..., self.columns]
         needed = (self.middle - candidates.query[..., self.columns])[..., None, :]
         difference = xp.log(self.tolerance + xp.sum(((still - needed) * self.scale) ** 2, axis=-1))
         return self.weight * (difference - xp.min(difference, axis=-1, keepdims=True))
+
+    @property
+    def idle(self) -> bool:
+        """Whether there are no objects whose end could be a goal."""
+        return not len(self.columns)
 
     def record(self) -> GoalTerm:
         """The fields that the compiled planners read."""

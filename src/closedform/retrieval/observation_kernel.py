@@ -151,7 +151,8 @@ class ObservationKernel:
         elif self.spec.metric == "global_mahalanobis":
             with np.errstate(over="ignore", invalid="ignore"):  # distances are then not finite
                 kernel = replace(kernel, factor=kernel.local_factor(features()))
-        return replace(kernel, terms=tuple(term.fit(store, kernel) for term in self.spec.terms))
+        terms = (term.fit(store, kernel) for term in self.spec.terms)
+        return replace(kernel, terms=tuple(term for term in terms if not term.idle))
 
     def features(self, windows: np.ndarray) -> np.ndarray:
         """The features of observation windows, with an error if not finite. (n, N_o, D_o) -> (n, D_z)."""

@@ -88,9 +88,7 @@ class Relation(Term):
     def __call__(self, candidates: Candidates) -> Any:
         """w sum_b s_b |x_ib - x_b|^2 / l^2, summed over hands."""
         xp = array_namespace(candidates.features)
-        total = xp.zeros(candidates.rows.shape, dtype=candidates.features.dtype)
-        if not len(self.hands):
-            return total
+        total = xp.zeros_like(candidates.features[..., 0])
         here = self._places(candidates.query[..., None, :])
         there = self._places(candidates.features)
         for hand, now in zip(there, here, strict=True):
@@ -98,6 +96,11 @@ class Relation(Term):
             for then, x, near in zip(hand, now, nearness, strict=True):
                 total = total + near / sum(nearness) * xp.sum((then - x) ** 2, axis=-1)
         return total * (self.weight / self.unit**2)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is no hand, or no object."""
+        return not len(self.hands)
 
     def record(self) -> RelationTerm:
         """All of it."""

@@ -42,6 +42,11 @@ class Term(ABC):
         """The term fitted to all demonstrations; called whenever these change."""
         return self
 
+    @property
+    def idle(self) -> bool:
+        """Whether a fitted term adds nothing to any distance; it is then dropped."""
+        return False
+
     @abstractmethod
     def __call__(self, candidates: Candidates) -> Array:
         """The additions (..., k), in units of the squared metric."""
