@@ -46,7 +46,7 @@ def assert_same_rows(small, large, rows):
     np.testing.assert_allclose(large.transfer.scaling.offset, small.transfer.scaling.offset)
     np.testing.assert_allclose(large.transfer.scaling.scale, small.transfer.scaling.scale)
     np.testing.assert_allclose(large.transfer.turns, small.transfer.turns, atol=1e-12)
-    for mine, other in zip(large.kernel.terms[0].record(), small.kernel.terms[0].record(), strict=True):
+    for mine, other in zip(large.kernel.hooked.goal, small.kernel.hooked.goal, strict=True):
         np.testing.assert_allclose(mine, other)
     wanted = small.transfer.chunks(small.store, rows, small.transfer.world)
     np.testing.assert_allclose(large.transfer.chunks(large.store, rows, large.transfer.world), wanted, atol=1e-12)

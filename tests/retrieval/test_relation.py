@@ -20,8 +20,8 @@ WORLDS = {
 }
 
 
-def relation_of(policy):
-    return next((term for term in policy.model.kernel.terms if isinstance(term, Relation)), None)
+def relations_of(policy):
+    return [term for term in policy.model.kernel.terms if isinstance(term, Relation)]
 
 
 def world(name, seed=0, n_episodes=4):
@@ -40,7 +40,7 @@ def world(name, seed=0, n_episodes=4):
 def test_it_is_the_distance_between_hands_in_the_frames_of_objects(name):
     demos = world(name)
     policy = ClosedFormPolicy(demos, goal_weight=0.0, relation_weight=3.0, relevance=False)
-    model, relation = policy.model, relation_of(policy)
+    model, (relation,) = policy.model, relations_of(policy)
     observed, query = demos.all_observations(), demos.all_observations()[7]
     rows = np.arange(len(model.store))
     episodes, steps = model.store.row_episodes, model.store.row_steps
@@ -77,7 +77,7 @@ def test_it_is_the_distance_between_hands_in_the_frames_of_objects(name):
 def test_kernels_and_reference_agree(name, monkeypatch):
     demos = world(name, seed=1)
     policy = ClosedFormPolicy(demos, relation_weight=16.0)
-    assert relation_of(policy) is not None
+    assert relations_of(policy)
     observations, plans = demos.all_observations()[::9] + 0.01, []
     for disabled in ("0", "1"):
         monkeypatch.setenv("CLOSEDFORM_DISABLE_KERNELS", disabled)
@@ -105,17 +105,17 @@ def test_without_a_hand_or_an_object_nothing_is_added():
     rng = np.random.default_rng(0)
     alone = random_demos(rng, 4, 30, 2, 2)
     layout = Layout.parse("hand position 2")
-    assert relation_of(ClosedFormPolicy(alone)) is None
-    assert relation_of(ClosedFormPolicy(Demos(list(alone), layout, layout))) is None
-    assert relation_of(ClosedFormPolicy(world("planar"), "paper", n_neighbors=20)) is None
-    assert relation_of(ClosedFormPolicy(world("planar"), features="scaled")) is None
+    assert not relations_of(ClosedFormPolicy(alone))
+    assert not relations_of(ClosedFormPolicy(Demos(list(alone), layout, layout)))
+    assert not relations_of(ClosedFormPolicy(world("planar"), "paper", n_neighbors=20))
+    assert not relations_of(ClosedFormPolicy(world("planar"), features="scaled"))
 
 
 def test_on_a_device_nothing_is_made_elsewhere():
     """Tensors of the device "meta" have no numbers, and do not mix with others."""
     torch = pytest.importorskip("torch")
     policy = ClosedFormPolicy(world("quaternion"))
-    relation, n_features = relation_of(policy), len(policy.model.kernel.scale)
+    (relation,), n_features = relations_of(policy), len(policy.model.kernel.scale)
     arrays = {f.name: getattr(relation, f.name) for f in fields(relation)}
     moved = {k: torch.as_tensor(v).to("meta") for k, v in arrays.items() if isinstance(v, np.ndarray)}
     queries, features = torch.empty((3, n_features), device="meta"), torch.empty((3, 5, n_features), device="meta")
