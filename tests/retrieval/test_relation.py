@@ -49,7 +49,8 @@ def test_it_is_the_distance_between_hands_in_the_frames_of_objects(name):
     got = relation(Candidates(features, rows, model.features_at(rows), model.store.row_episodes))
 
     encoding = Encoding(demos.observation_layout)
-    poses, dimension = BodyPoses(demos.observation_layout, encoding.dimension), encoding.dimension
+    poses = BodyPoses(demos.observation_layout, encoding.dimension)
+    dimension = poses.dimension
     index = {body: i for i, (body, *_) in enumerate(poses.bodies)}
     hand_block = Encoding(demos.action_layout).blocks
 
