@@ -66,7 +66,14 @@ class Studio(Choosing):
             template.agent(seed=0)  # loads compiled code before anybody drives
             template.sample(template.episodes[0].observations[:1], 2, seed=0)
             pilot = Pilot(
-                lambda background: Session(environment, collection, tape=tape, seed=self.seed, background=background)
+                lambda background: Session(
+                    environment,
+                    collection,
+                    tape=tape,
+                    seed=self.seed,
+                    spare=lambda: make_environment(self.env),
+                    background=background,
+                )
             )
             stack.callback(pilot.close)
             server = Server(pilot, self.env, host=self.host, port=self.port)

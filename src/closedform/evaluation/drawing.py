@@ -80,6 +80,10 @@ class Placement:
         if self.hand not in drawing.bodies:
             raise ConfigError(f"expected a drawing of the body that is moved, {self.hand!r}, found none")
 
+    def columns(self, body: str) -> slice:
+        """Which numbers of an observation are the position of a body."""
+        return self._columns[body][0]
+
     def poses(self, observations: np.ndarray) -> dict[str, np.ndarray]:
         """The poses (n, 3) of each body, x, y and angle, at observations (n, D_o)."""
         found = {}

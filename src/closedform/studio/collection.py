@@ -69,9 +69,9 @@ class Collection:
             raise DataError(f"expected the number of an episode below {len(self.takes)}, found {number!r:.40}")
         return self.takes[number]
 
-    def demos(self) -> Demos:
-        """The takes that are not deleted, as demonstrations."""
-        return Demos([take.episode for take in self.held], *self.layouts, self.rate)
+    def demos(self, leaving_out: Take | None = None) -> Demos:
+        """The takes that are not deleted, as demonstrations, but for one of them."""
+        return Demos([take.episode for take in self.held if take is not leaving_out], *self.layouts, self.rate)
 
     def add(self, episode: Episode, kind: Kind, success: bool | None = None, **facts: Any) -> Take:
         """Adds an episode; `facts` are noted in the log."""

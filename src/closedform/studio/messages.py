@@ -71,6 +71,13 @@ def _command(content: dict[str, Any]) -> Command:
         return Command(name, Session.undo)
     if name == "show_me":
         return Command(name, Session.show_me)
+    if name == "compare":
+        return Command(name, Session.compare)
+    if name == "map":
+        on = content.get("on")
+        if not isinstance(on, bool):
+            raise DataError(f"map: expected true or false, found {on!r:.40}")
+        return Command(name, lambda session: session.show_map(on))
     if name == "pause":
         paused = content.get("paused")
         if not (paused is None or isinstance(paused, bool)):

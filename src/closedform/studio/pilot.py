@@ -86,15 +86,23 @@ class Pilot:
         def finished(future: Future[Any]) -> None:
             if future.cancelled():
                 return
-            error = future.exception()
-            if error is not None:  # the policy may have changed meanwhile, which starts another job
-                return
             with self._condition:
-                self._waiting.append(lambda: then(future.result()))
+                self._waiting.append(lambda: self._finished(future, then))
                 self._condition.notify()
 
         if not self._closed:
             self._pool.submit(job).add_done_callback(finished)
+
+    def _finished(self, future: Future[Any], then: Callable[[Any], None]) -> None:
+        try:
+            result = future.result()
+        except (IndexError, KeyError):  # an episode was removed meanwhile: whoever asked asks again
+            then(None)
+        except Exception:
+            then(None)
+            raise
+        else:
+            then(result)
 
     def _run(self) -> None:
         period = 1 / self.session.environment.rate
@@ -131,6 +139,10 @@ class Pilot:
         if session.insight is not told.get("insight", self):
             told["insight"] = session.insight
             self._publish("insight", {"plan": session.insight})
+        for kind in ("paired", "map"):
+            if getattr(session, kind) is not told.get(kind, self):
+                told[kind] = getattr(session, kind)
+                self._publish(kind, {"answer": told[kind]})
         board = session.board.to_json(), session.version
         if board != told.get("board"):
             told["board"] = board

@@ -16,6 +16,7 @@ from closedform.evaluation.environment import Environment, check_seed
 from closedform.policies.agent import Agent
 from closedform.studio.collection import Collection
 from closedform.studio.insight import insight
+from closedform.studio.questions import compare_policies, familiarity_map, least_familiar_start
 from closedform.studio.score_board import Run, ScoreBoard
 from closedform.studio.take import Kind
 from closedform.studio.tape import Tape
@@ -23,12 +24,14 @@ from closedform.studio.tape import Tape
 Driver = Literal["nobody", "person", "policy"]
 Point = tuple[float, float]
 Job = Callable[[], Any]
-Background = Callable[[Job, Callable[[Any], None]], None]
+Background = Callable[[Job, Callable[[Any], None]], None]  # the result is None if an edit got in the way
 
 SHORTEST = 3  # steps of a stretch that is kept; a shorter one is a touch
 _LONGEST = 3000  # steps, after which a stretch ends by itself
 _LINGER = 12  # steps that the end of a run is shown
 _N_CANDIDATES = 48  # starts among which the least familiar one is searched
+_N_PAIRS = 10  # starts that two policies are compared on
+_MAP_EVERY = 5  # steps
 _N_WINDOWS = 400  # that familiarity is measured with
 
 
@@ -48,6 +51,7 @@ class Session:
         collection: the episodes and the policy.
         tape: where stretches are recorded; None for nowhere.
         seed: of the first start.
+        spare: makes another environment of the same kind, for slow jobs.
         background: runs slow jobs and hands their results to this thread, so that steps are not late.
 
     Attributes:
@@ -55,6 +59,8 @@ class Session:
         paused: whether time stands still.
         insight: of the last plan; None if there is none. See `closedform.studio.insight`.
         notices: lines for the person, oldest first, to be taken from here.
+        paired: the last answer of `compare`.
+        map: the last familiarity map; None while it is switched off.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class Session:
         *,
         tape: Tape | None = None,
         seed: int = 0,
+        spare: Callable[[], Environment] | None = None,
         background: Background = at_once,
     ):
         if not isinstance(environment, Draws):
@@ -74,6 +81,10 @@ class Session:
         self.environment, self.collection = environment, collection
         self.placement = Placement(environment.drawing, environment.observation_layout, environment.action_layout)
         self._tape, self._background = tape, background
+        self._spare = spare or type(environment)
+        self.paired: dict[str, Any] | None = None
+        self.map: dict[str, Any] | None = None
+        self._mapping = self._map_asked = False
         self.board, self.notices = ScoreBoard(), list[str]()
         self.paused = False
         self.version = 0  # of the takes
@@ -162,18 +173,56 @@ class Session:
         if policy is None:
             self.notices.append("no demonstration yet: every start helps as much as any other")
             return
-        first, environment = self.seed + 1, type(self.environment)
+        seeds, spare = range(self.seed + 1, self.seed + 1 + _N_CANDIDATES), self._spare
 
-        def search() -> int:
-            scene = environment()
-            distances = [policy.plan(scene.reset(first + i), seed=0).distance for i in range(_N_CANDIDATES)]
-            return first + int(np.argmax(distances))
-
-        def go(seed: int) -> None:
+        def go(seed: int | None) -> None:
+            if seed is None:
+                return
             self.start(seed)
             self.notices.append(f"seed {seed} is the least familiar of {_N_CANDIDATES} starts: show me here")
 
-        self._background(search, go)
+        self._background(lambda: least_familiar_start(spare(), policy, seeds), go)
+
+    def compare(self) -> None:
+        """Did the last episode help? Runs the same starts without and with it; the answer is in `paired`."""
+        policy, held = self.collection.policy, self.collection.held
+        added = [take for take in held if take.kind != "recorded"]
+        if policy is None or not added or len(held) < 2:
+            self.notices.append("expected an episode of yours and another one to compare, found none")
+            return
+        last, config = added[-1], policy.config
+        all_demos, without = self.collection.demos(), self.collection.demos(leaving_out=last)
+        seeds, spare = range(self.seed, self.seed + _N_PAIRS), self._spare
+
+        def run() -> dict[str, Any]:
+            before, now = (type(policy)(demos, config=config) for demos in (without, all_demos))
+            found = compare_policies(spare(), before, now, seeds)
+            return {**found.to_json(), "take": last.number, "first_seed": seeds[0]}
+
+        def keep(found: dict[str, Any] | None) -> None:
+            self.paired = found
+
+        self.paired = {"running": True, "n": _N_PAIRS, "take": last.number}
+        self._background(run, keep)
+
+    def show_map(self, on: bool) -> None:
+        """Switches the familiarity map on or off."""
+        self._mapping = on
+        self.map = None if not on else self.map
+        self._draw_map()
+
+    def _draw_map(self) -> None:
+        policy, familiarity = self.collection.policy, self._familiarity
+        if not self._mapping or self._map_asked or policy is None or familiarity is None:
+            return
+        self._map_asked = True
+        placement, observation = self.placement, self.observation
+
+        def keep(found: dict[str, Any] | None) -> None:
+            self._map_asked = False
+            self.map = found if self._mapping else None
+
+        self._background(lambda: familiarity_map(policy, placement, observation, familiarity), keep)
 
     def frame(self) -> dict[str, Any]:
         """The current state for a page."""
@@ -247,6 +296,8 @@ class Session:
         self.score = float(result.success) if result.score is None else float(result.score)
         self._best = max(self._best, self.score)
         self.n_steps += 1
+        if self.n_steps % _MAP_EVERY == 0:
+            self._draw_map()
         if result.success or result.done:
             self._finish("success" if result.success else "timeout")
 

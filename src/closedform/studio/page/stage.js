@@ -101,6 +101,7 @@ export class Stage {
   #ground(context, view, drawing) {
     context.fillStyle = "#ffffff";
     context.fillRect(view.x0, view.y0, view.w, view.h);
+    if (this.map) this.#map(context, view);
     context.strokeStyle = "#efece4";
     context.lineWidth = 1;
     context.beginPath();
@@ -117,6 +118,16 @@ export class Stage {
     }
     context.strokeStyle = COLORS.line;
     context.strokeRect(view.x0, view.y0, view.w, view.h);
+  }
+
+  // Green is familiar, red raises an alarm.
+  #map(context, view) {
+    const { cells, shares } = this.map, w = view.w / cells, h = view.h / cells;
+    shares.forEach((share, i) => {
+      const level = Math.min(1, share);
+      context.fillStyle = share > 1 ? "#f3c0bb" : `hsl(${150 - 110 * level} ${30 + 35 * level}% ${86 + 4 * level}%)`;
+      context.fillRect(view.x0 + (i % cells) * w, view.y0 + Math.floor(i / cells) * h, w + 0.5, h + 0.5);
+    });
   }
 
   #thoughts(context, view) {

@@ -74,7 +74,7 @@ const heard = {
     const level = !known ? "" : plan.alarm ? "bad" : share > 0.9 ? "warn" : "good";
     $("familiar").textContent = { "": "–", bad: "unknown", warn: "unusual", good: "familiar" }[level];
     $("familiar").style.color = level ? `var(--${level})` : "";
-    $("familiar-note").textContent = known ? `${percent(share)} are nearer` : "after two episodes";
+    $("familiar-note").textContent = known ? `farther than ${percent(share)}` : "after two episodes";
     Object.assign($("meter").style, { width: percent(share), background: `var(--${level || "line"})` });
     showBehind(plan);
   },
@@ -111,6 +111,15 @@ const heard = {
       showValue(input);
     }
   },
+  paired({ answer }) {
+    $("compare").disabled = Boolean(answer?.running);
+    $("compared").textContent = !answer ? "" : answer.running ? `running ${answer.n} starts without and with episode ${answer.take}`
+      : `without episode ${answer.take}: ${answer.without} of ${answer.n}, with it: ${answer.with_it} (${answer.better} better, ${answer.worse} worse)`;
+  },
+  map({ answer }) {
+    stage.map = answer;
+    if (answer) $("show-map").checked = true;
+  },
   clock: ({ late, steps }) => { $("clock").textContent = steps > 20 ? `${((100 * late) / steps).toFixed(1)}% of steps late` : ""; },
   role({ drives, others }) {
     state.drives = drives;
@@ -137,7 +146,7 @@ const heard = {
 };
 
 function showBehind(plan) {
-  const used = new Set((plan?.ghosts || []).slice(0, 4).map((ghost) => ghost.take));
+  const used = new Set((plan?.ghosts || []).slice(0, 6).map((ghost) => ghost.take));
   for (const [number, card] of state.cards) card.classList.toggle("used", used.has(number));
   if (!plan) {
     const line = document.createElement("li");
@@ -145,11 +154,15 @@ function showBehind(plan) {
     line.textContent = "Every action is a weighted average of demonstrations; they are named here once the policy plans.";
     return $("behind").replaceChildren(line);
   }
-  $("behind").replaceChildren(...plan.ghosts.slice(0, 4).map(({ take, step, weight }) => {
+  $("behind").replaceChildren(...plan.ghosts.slice(0, 6).map(({ take, step, weight }) => {
     const line = document.createElement("li"), bar = document.createElement("i"), number = document.createElement("em");
     bar.style.width = percent(weight);
     number.textContent = percent(weight);
-    line.append(`episode ${take}, ${step}`, bar, number);
+    const picture = document.createElement("canvas");
+    const drawn = state.cards.get(take)?.querySelector("canvas");
+    Object.assign(picture, { width: 88, height: 80 });
+    if (drawn?.width) picture.getContext("2d").drawImage(drawn, (drawn.width - drawn.height) / 2, 0, drawn.height, drawn.height, 4, 0, 80, 80);
+    line.append(picture, `episode ${take}, ${(step / state.hello.rate).toFixed(1)} s`, bar, number);
     line.title = `episode ${take} from step ${step}: click to play it`;
     line.onclick = () => send({ type: "watch", take });
     return line;
@@ -212,6 +225,8 @@ $("pause").onclick = toggle;
 $("end").onclick = keys.q;
 $("undo").onclick = keys.z;
 $("show-me").onclick = () => command("show_me");
+$("compare").onclick = () => command("compare");
+$("show-map").onchange = (event) => command("map", { on: event.target.checked });
 $("claim").onclick = () => send({ type: "claim" });
 $("seed").onchange = (event) => { command("start", { seed: Number(event.target.value) }); event.target.blur(); };
 for (const button of document.querySelectorAll("nav button, .bar button")) button.addEventListener("click", () => button.blur());
