@@ -9,6 +9,7 @@ import io
 import json
 import secrets
 import socket
+import sys
 import tempfile
 import threading
 import zipfile
@@ -102,9 +103,12 @@ class Server:
             self._loop.call_soon(ready)
             await self._server.serve([self._socket])
 
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-3)  # so that slow jobs do not make steps late
         try:
             asyncio.run(serve())
         finally:
+            sys.setswitchinterval(interval)
             self._loop = None
             self._pilot.close()
             self._socket.close()

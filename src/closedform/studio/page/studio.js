@@ -2,6 +2,7 @@
 
 import { thumbnail } from "./drawing.js";
 import { Stage } from "./stage.js";
+import { Timeline } from "./timeline.js";
 
 const $ = (id) => document.getElementById(id);
 const token = new URLSearchParams(location.search).get("token") || "";
@@ -24,7 +25,8 @@ const stage = new Stage($("scene"), (point) => {
     if (lastSent) send({ type: "pointer", point: lastSent.map((x) => Math.round(100 * x) / 100) });
   });
 });
-window.studio = { stage, state }; // for scripts that drive this page
+const timeline = new Timeline($("timeline"));
+window.studio = { stage, state, socket: () => socket }; // for scripts that drive this page
 
 function connect() {
   const scheme = location.protocol === "https:" ? "wss" : "ws";
@@ -44,6 +46,7 @@ function connect() {
 const heard = {
   hello(content) {
     state.hello = content;
+    timeline.most = content.max_steps;
     stage.hello(content);
     $("frames").replaceChildren(...content.frames.map((name) => new Option(name, name)));
     state.cards.clear();
@@ -52,6 +55,7 @@ const heard = {
   frame(frame) {
     stage.advance(frame);
     state.frame = frame;
+    timeline.add(frame, stage.plan);
     document.body.dataset.driver = frame.paused ? "nobody" : frame.driver;
     $("who").textContent = frame.paused ? "paused" : frame.driver === "person" ? `you drive · ${frame.recorded} steps`
       : frame.driver === "policy" ? "the policy drives" : frame.outcome ? "next start" : "waiting for you";
@@ -82,7 +86,7 @@ const heard = {
     const { n, successes, ci95 } = board.alone;
     $("rate").textContent = n ? percent(successes / n) : "–";
     $("rate-note").textContent = n ? `${successes} of ${n} alone, 95%: ${percent(ci95[0])} to ${percent(ci95[1])}`
-      : "runs that the policy drives alone count here";
+      : "no run by the policy alone yet";
     Object.assign($("interval").style, n ? { left: percent(ci95[0]), width: percent(ci95[1] - ci95[0]) } : { width: 0 });
     Object.assign($("mean").style, n ? { display: "block", left: percent(successes / n) } : { display: "none" });
     $("runs").replaceChildren(...board.recent.map((run) => {
@@ -159,10 +163,13 @@ function showBehind(plan) {
     bar.style.width = percent(weight);
     number.textContent = percent(weight);
     const picture = document.createElement("canvas");
-    const drawn = state.cards.get(take)?.querySelector("canvas");
-    Object.assign(picture, { width: 88, height: 80 });
-    if (drawn?.width) picture.getContext("2d").drawImage(drawn, (drawn.width - drawn.height) / 2, 0, drawn.height, drawn.height, 4, 0, 80, 80);
-    line.append(picture, `episode ${take}, ${(step / state.hello.rate).toFixed(1)} s`, bar, number);
+    const name = document.createElement("span"), when = document.createElement("small");
+    const known = state.takes.find((other) => other.number === take);
+    name.textContent = `episode ${take}`;
+    when.textContent = `at ${(step / state.hello.rate).toFixed(1)} s`;
+    name.append(when);
+    line.append(picture, name, bar, number);
+    if (known) queueMicrotask(() => thumbnail(picture, state.hello, known));
     line.title = `episode ${take} from step ${step}: click to play it`;
     line.onclick = () => send({ type: "watch", take });
     return line;
