@@ -5,7 +5,7 @@ import shutil
 import zipfile
 
 import pytest
-from toys import make_session
+from tests.studio.toys import make_session
 
 from closedform.studio import Pilot, Server
 from closedform.studio.server import in_thread

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import make_session
+from tests.studio.toys import make_session
 
 from closedform.errors import ClosedFormError
 from closedform.studio.messages import Claim, Command, Pointer, Watch, read_message

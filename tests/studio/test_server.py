@@ -9,7 +9,7 @@ import urllib.request
 import zipfile
 
 import pytest
-from toys import Table, demonstrate, make_session, until_next
+from tests.studio.toys import Table, demonstrate, make_session, until_next
 
 from closedform import load_demos, load_policy
 from closedform.cli import main

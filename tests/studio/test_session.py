@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from toys import ACTIONS, OBSERVATIONS, Table, demonstrate, make_session, template, until_next
+from tests.studio.toys import ACTIONS, OBSERVATIONS, Table, demonstrate, make_session, template, until_next
 
 from closedform import ClosedFormPolicy, Demos
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
@@ -58,6 +58,16 @@ def test_an_episode_counts_at_the_next_plan():
     for _ in range(2):
         session.step(None)
     assert 1 in {ghost["take"] for ghost in session.insight["ghosts"]}  # the policy goes on with what was just shown
+
+
+def test_what_is_behind_a_plan_has_all_of_its_weight():
+    session = _taught(4)
+    session.set_parameters({"bandwidth": 2.0})
+    session.step(None)
+    assert session.insight is not None
+    behind = session.insight["behind"]
+    assert len(behind) > 1 and sum(take["weight"] for take in behind) == pytest.approx(1, abs=1e-3)
+    assert [take["weight"] for take in behind] == sorted((take["weight"] for take in behind), reverse=True)
 
 
 def test_a_touch_is_not_kept():

@@ -12,6 +12,7 @@ from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
 
 _N_GHOSTS = 8
+_N_BEHIND = 6
 _N_SAMPLES = 12
 
 
@@ -45,14 +46,24 @@ def insight(
             {"path": _path(chunk), "weight": round(float(weight), 4), "take": numbers.get(int(episode)), "step": int(t)}
             for chunk, weight, episode, t in zip(chunks, plan.weights, plan.episodes, plan.steps, strict=False)
         ],
+        "behind": _behind(plan, numbers),
         "frame": plan.frame,
         "n_effective": round(plan.n_effective, 3),
-        "n_behind": len(plan.weights),
         "distance": round(plan.distance, 3),
         "alarm": None if familiarity is None else familiarity.alarm(plan),
         "share_nearer": None if familiarity is None else round(familiarity.share_nearer(plan.distance), 3),
         "milliseconds": round(1e3 * seconds, 2),
     }
+
+
+def _behind(plan: Plan, numbers: dict[int, int]) -> list[dict[str, Any]]:
+    """The takes with the largest weights, those of all chunks of a take added up, each with its heaviest chunk's step."""
+    found: dict[int, dict[str, Any]] = {}
+    for episode, step, weight in zip(plan.episodes.tolist(), plan.steps.tolist(), plan.weights.tolist(), strict=True):
+        take = found.setdefault(episode, {"take": numbers.get(episode), "step": step, "weight": 0.0})
+        take["weight"] += weight
+    largest = sorted(found.values(), key=lambda take: -take["weight"])[:_N_BEHIND]
+    return [{**take, "weight": round(take["weight"], 4)} for take in largest]
 
 
 def _path(chunk: np.ndarray) -> list[list[float]]:

@@ -150,7 +150,7 @@ const heard = {
 };
 
 function showBehind(plan) {
-  const used = new Set((plan?.ghosts || []).slice(0, 6).map((ghost) => ghost.take));
+  const behind = (plan?.behind || []).filter(({ weight }) => weight > 0.005), used = new Set(behind.map((ghost) => ghost.take));
   for (const [number, card] of state.cards) card.classList.toggle("used", used.has(number));
   if (!plan) {
     const line = document.createElement("li");
@@ -158,7 +158,7 @@ function showBehind(plan) {
     line.textContent = "Every action is a weighted average of demonstrations; they are named here once the policy plans.";
     return $("behind").replaceChildren(line);
   }
-  $("behind").replaceChildren(...plan.ghosts.slice(0, 6).map(({ take, step, weight }) => {
+  $("behind").replaceChildren(...behind.map(({ take, step, weight }) => {
     const line = document.createElement("li"), bar = document.createElement("i"), number = document.createElement("em");
     bar.style.width = percent(weight);
     number.textContent = percent(weight);
