@@ -5,10 +5,10 @@ import shutil
 import zipfile
 
 import pytest
-from tests.studio.toys import make_session
 
 from closedform.studio import Pilot, Server
 from closedform.studio.server import in_thread
+from tests.studio.toys import make_session
 
 pytest.importorskip("uvicorn", reason="the extra `studio` is not installed")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -5,10 +5,10 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.studio.toys import make_session
 
 from closedform.errors import ClosedFormError
 from closedform.studio.messages import Claim, Command, Pointer, Watch, read_message
+from tests.studio.toys import make_session
 
 WORDS = ["type", "pointer", "command", "name", "point", "take", "seed", "parameters", "tau", "delete", "start", "pause"]
 JSON = st.recursive(
@@ -35,15 +35,17 @@ JSON = st.recursive(
     )
 )
 def test_any_message_is_understood_or_refused_and_the_session_goes_on(content):
-    session = make_session()
+    session, pointer = make_session(), None
     try:
         message = read_message(json.dumps(content))
         assert isinstance(message, Pointer | Command | Claim | Watch)
         if isinstance(message, Command):
             message.do(session)
+        elif isinstance(message, Pointer):
+            pointer = message.point
     except ClosedFormError:
         pass
-    session.step(message.point if "message" in locals() and isinstance(message, Pointer) else None)
+    session.step(pointer)
 
 
 @pytest.mark.parametrize(

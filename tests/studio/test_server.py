@@ -9,7 +9,6 @@ import urllib.request
 import zipfile
 
 import pytest
-from tests.studio.toys import Table, demonstrate, make_session, until_next
 
 from closedform import load_demos, load_policy
 from closedform.cli import main
@@ -17,6 +16,7 @@ from closedform.errors import ConfigError
 from closedform.studio import Pilot, Server
 from closedform.studio.pilot import parameters_of
 from closedform.studio.server import in_thread
+from tests.studio.toys import Table, demonstrate, make_session, until_next
 
 pytest.importorskip("uvicorn", reason="the extra `studio` is not installed")
 connect = pytest.importorskip("websockets.sync.client").connect
@@ -160,15 +160,12 @@ def test_a_taken_port_is_one_clear_line(server):
         Server(Pilot(lambda background: make_session()), "table", port=server.port)
 
 
-def test_an_environment_that_fails_pauses_the_session(server):
+def test_an_environment_that_fails_pauses_the_session(server, monkeypatch):
     with socket(server) as connection:
-        step = Table.step
-        try:
-            Table.step = lambda self, action: 1 / 0
+        with monkeypatch.context() as patched:
+            patched.setattr(Table, "step", lambda self, action: 1 / 0)
             wait_for(connection, "notice", lambda m: "ZeroDivisionError" in m["text"])
             wait_for(connection, "frame", lambda m: m["paused"])
-        finally:
-            Table.step = step
         say(connection, "command", name="pause", paused=False)
         wait_for(connection, "frame", lambda m: m["driver"] == "policy")
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from tests.studio.toys import ACTIONS, OBSERVATIONS, Table, demonstrate, make_session, template, until_next
 
 from closedform import ClosedFormPolicy, Demos
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
 from closedform.studio import Collection, Session
 from closedform.studio.session import SHORTEST
+from tests.studio.toys import ACTIONS, OBSERVATIONS, Table, demonstrate, make_session, template, until_next
 
 
 def test_nothing_moves_before_the_first_demonstration():
@@ -270,3 +270,16 @@ def test_invalid_seeds_are_refused(seed):
     with pytest.raises(ConfigError, match="seed"):
         session.start(seed)
     session.step(None)
+
+
+def test_after_the_last_seed_comes_the_first():
+    session = make_session(seed=2**32 - 1)
+    demonstrate(session)
+    until_next(session)
+    assert session.seed == 0
+    session.start(2**32 - 1)
+    session.show_me()
+    session.compare()
+    session.start(2**32 - 1)
+    session.end()
+    assert session.seed == 0

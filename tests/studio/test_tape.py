@@ -1,11 +1,11 @@
 """Recording in the studio: nothing that was finished is lost, and a full disk does not end the session."""
 
 import pytest
-from tests.studio.toys import ACTIONS, OBSERVATIONS, Table, demonstrate, make_session, until_next
 
 from closedform import load_demos
 from closedform.demos import recorder
 from closedform.studio import Tape
+from tests.studio.toys import ACTIONS, OBSERVATIONS, Table, demonstrate, make_session, until_next
 
 
 def open_tape(folder):

@@ -47,7 +47,9 @@ class Studio(Choosing):
         """Loads everything, warms up, and serves the page until it is interrupted."""
         from closedform.evaluation.environment import make_environment
         from closedform.studio import Collection, Pilot, Server, Session, Tape
+        from closedform.studio.server import import_uvicorn
 
+        import_uvicorn()
         environment = make_environment(self.env)
         template, policy = self._policies(environment)
         with contextlib.ExitStack() as stack:

@@ -57,7 +57,7 @@ def insight(
 
 
 def _behind(plan: Plan, numbers: dict[int, int]) -> list[dict[str, Any]]:
-    """The takes with the largest weights, those of all chunks of a take added up, each with its heaviest chunk's step."""
+    """The takes with the largest weights, summed over their chunks, each with the step of its heaviest chunk."""
     found: dict[int, dict[str, Any]] = {}
     for episode, step, weight in zip(plan.episodes.tolist(), plan.steps.tolist(), plan.weights.tolist(), strict=True):
         take = found.setdefault(episode, {"take": numbers.get(episode), "step": step, "weight": 0.0})

@@ -73,7 +73,7 @@ class Server:
     """
 
     def __init__(self, pilot: Pilot, env: str, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None):
-        self._uvicorn = _import_uvicorn()
+        self._uvicorn = import_uvicorn()
         self._pilot, self._env = pilot, env
         self._token = token or secrets.token_urlsafe(16)
         self._socket = _bind(host, port)
@@ -293,7 +293,8 @@ def _bind(host: str, port: int) -> socket.socket:
     return made
 
 
-def _import_uvicorn() -> Any:
+def import_uvicorn() -> Any:
+    """The module uvicorn; without it or the packages that it is used with, says what to install."""
     try:
         import starlette  # noqa: F401
         import uvicorn

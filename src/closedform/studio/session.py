@@ -12,7 +12,7 @@ from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.demos.episode import Episode
 from closedform.errors import ClosedFormError, ConfigError
 from closedform.evaluation.drawing import Draws, Placement
-from closedform.evaluation.environment import Environment, check_seed
+from closedform.evaluation.environment import N_SEEDS, Environment, check_seed
 from closedform.policies.agent import Agent
 from closedform.studio.collection import Collection
 from closedform.studio.insight import insight
@@ -84,7 +84,7 @@ class Session:
         self._spare = spare or type(environment)
         self.paired: dict[str, Any] | None = None
         self.map: dict[str, Any] | None = None
-        self._mapping = self._map_asked = False
+        self._mapping = self._map_asked = self._measuring = False
         self.board, self.notices = ScoreBoard(), list[str]()
         self.paused = False
         self.version = 0  # of the takes
@@ -128,7 +128,10 @@ class Session:
 
     def end(self) -> None:
         """Ends the run and starts the next one."""
-        self.start(self.seed + 1)
+        self.start(self._seed_after(1))
+
+    def _seed_after(self, n: int) -> int:
+        return (self.seed + n) % N_SEEDS
 
     def start(self, seed: Any) -> None:
         """Starts from a seed."""
@@ -173,7 +176,7 @@ class Session:
         if policy is None:
             self.notices.append("no demonstration yet: every start helps as much as any other")
             return
-        seeds, spare = range(self.seed + 1, self.seed + 1 + _N_CANDIDATES), self._spare
+        seeds, spare = [self._seed_after(1 + i) for i in range(_N_CANDIDATES)], self._spare
 
         def go(seed: int | None) -> None:
             if seed is None:
@@ -192,7 +195,7 @@ class Session:
             return
         last, config = added[-1], policy.config
         all_demos, without = self.collection.demos(), self.collection.demos(leaving_out=last)
-        seeds, spare = range(self.seed, self.seed + _N_PAIRS), self._spare
+        seeds, spare = [self._seed_after(i) for i in range(_N_PAIRS)], self._spare
 
         def run() -> dict[str, Any]:
             before, now = (type(policy)(demos, config=config) for demos in (without, all_demos))
@@ -313,7 +316,7 @@ class Session:
         self._lingering -= 1
         if self._lingering <= 0 or (pointer is not None and not self._must_let_go):
             must_let_go = self._must_let_go
-            self._start(self.seed + 1)
+            self._start(self._seed_after(1))
             self._must_let_go = must_let_go
 
     def _end_stretch(self, success: bool | None = False) -> None:
@@ -339,14 +342,22 @@ class Session:
         self.board.edited()
         if self.collection.log.problem:
             self.notices.append(self.collection.log.problem)
+        self._familiarity = None
+        self._measure()
+
+    def _measure(self) -> None:
+        """Measures familiarity; edits meanwhile lead to another measurement afterwards, not to a queue of them."""
         policy, version = self.collection.policy, self.version
-        if policy is None or len(policy.episode_ids) < 2:
-            self._familiarity = None
+        if self._measuring or policy is None or len(policy.episode_ids) < 2:
             return
+        self._measuring = True
 
         def keep(found: Familiarity | None) -> None:
+            self._measuring = False
             if version == self.version:
                 self._familiarity = found
+            else:
+                self._measure()
 
         self._background(lambda: measure_familiarity(policy, n_windows=_N_WINDOWS), keep)
 
