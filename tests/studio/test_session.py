@@ -201,6 +201,19 @@ def test_a_replayed_log_gives_the_same_plans():
     np.testing.assert_array_equal(_plans(again.policy), _plans(session.collection.policy))
 
 
+def test_a_log_is_replayed_on_the_demonstrations_that_its_session_began_with():
+    demos = _taught(3).collection.demos()
+    session = make_session(ClosedFormPolicy(demos))
+    demonstrate(session, 5)
+    session.step(None)
+    session.delete(0)
+    begun = ClosedFormPolicy(demos)
+    again = Collection(begun, begun)
+    again.replay(session.collection.log.text())
+    assert len(again.held) == 3
+    np.testing.assert_array_equal(_plans(again.policy), _plans(session.collection.policy))
+
+
 def test_a_log_is_refused_on_other_demonstrations_and_garbage():
     session = _taught(2)
     log = session.collection.log.text()

@@ -342,7 +342,8 @@ class Session:
         self.board.edited()
         if self.collection.log.problem:
             self.notices.append(self.collection.log.problem)
-        self._familiarity = None
+        if len(self.collection.held) < 2:
+            self._familiarity = None
         self._measure()
 
     def _measure(self) -> None:
