@@ -8,10 +8,13 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-reference test-bare lint import-graph fuzz bench bench-gpu bench-check soak paper wide wide-development clean
+.PHONY: demo studio test test-reference test-bare lint import-graph fuzz bench bench-gpu bench-check soak paper wide wide-development clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
+
+studio: .venv/.studio  # opens the page; STUDIO='--demos pusht-embedded' and the like for more
+	$(BIN)/closedform studio $(STUDIO)
 
 test: lint
 	$(BIN)/pytest
@@ -77,9 +80,13 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 	$(PIP) --editable '.[pusht,plots]'
 	touch $@
 
+.venv/.studio: .venv/.created pyproject.toml constraints.txt
+	$(PIP) --editable '.[data,pusht,studio]'
+	touch $@
+
 .venv/.dev: .venv/.created pyproject.toml constraints.txt
 	$(PIP) torch  # by itself, so that the constrained build is the one that is found
-	$(PIP) --editable '.[data,pusht,robosuite,twin,ur,plots,neural,ann,dev]'
+	$(PIP) --editable '.[data,pusht,robosuite,twin,ur,studio,plots,neural,ann,dev]'
 	touch $@
 
 .venv/.bench: .venv/.created pyproject.toml constraints.txt benchmarks/requirements.txt

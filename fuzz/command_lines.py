@@ -133,7 +133,7 @@ def run_command(arguments: Sequence[str], folder: Path, columns: str = "80", *, 
 
 
 def forbid_long_work() -> None:
-    """Replaces the functions that evaluate, train, film and generate, so that commands stop there."""
+    """Replaces the functions that evaluate, train, film, generate and serve, so that commands stop there."""
     import closedform.analysis.report as report
     import closedform.evaluation.study as study
     import closedform.neural.training as training
@@ -144,7 +144,7 @@ def forbid_long_work() -> None:
     for owner, name in ((study, "evaluate"), (training.Trainer, "run"), (report, "filmed")):
         getattr(owner, name)  # it has to exist under this name
         setattr(owner, name, refuse)
-    COMMANDS["generate"].run = refuse
+    COMMANDS["generate"].run = COMMANDS["studio"].run = refuse
 
 
 def _word(rng: np.random.Generator, kind: str) -> str:

@@ -20,6 +20,7 @@ LIGHT = (
     "experts",
     "deploy",
     "twin",
+    "studio",
 )
 NEURAL = ("neural", "editing")
 

@@ -62,6 +62,7 @@ ABSENT = {
         "pusht": [["eval", "--demos", "pusht-embedded"]],
     },
     "rtde_control,rtde_receive": {"ur": [["run", "--host", "127.17.17.97", "--demos", "demos"]]},
+    "uvicorn": {"studio": [["studio", "--no-open"], ["studio", "--no-open", "--record", "new"]]},
     "mujoco": {"twin": [["run", "--demos", "demos"]]},
     "robosuite": {
         "robosuite": [

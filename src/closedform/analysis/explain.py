@@ -134,14 +134,14 @@ def _explain(
         observation=window[-1],
         plan=plan,
         n_execute=policy.config.n_execute,
-        transferred=_transferred(
+        transferred=transferred_chunks(
             model, window, store.rows_at(plan.episodes, plan.steps, 0 if plan.images is None else plan.images), plan
         ),
         nearest=[
             (int(store.episode_ids[store.row_episodes[row]]), int(store.row_steps[row]), float(distance))
             for row, distance in zip(near.rows[closest], np.sqrt(near.squared_distances[closest]), strict=True)
         ],
-        nearest_transferred=_transferred(model, window, near.rows[closest], plan),
+        nearest_transferred=transferred_chunks(model, window, near.rows[closest], plan),
         levels=levels,
         evolution=evolution,
         familiarity=familiarity,
@@ -177,7 +177,7 @@ def _evolve(
     return tuple(passed[i][0] / start for i in picked), np.array(chunks)
 
 
-def _transferred(model: Model, window: np.ndarray, rows: np.ndarray, plan: Plan) -> np.ndarray:
+def transferred_chunks(model: Model, window: np.ndarray, rows: np.ndarray, plan: Plan) -> np.ndarray:
     """Demonstrated chunks (m, N_a, D_a), each transferred as if it were executed now on its own."""
     assert plan.choice is not None  # a policy of demonstrations made it
     transfer = model.transfer

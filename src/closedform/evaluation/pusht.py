@@ -9,11 +9,13 @@ import numpy as np
 
 from closedform.demos.catalog import PUSHT_ACTIONS, PUSHT_OBSERVATIONS
 from closedform.errors import MissingExtraError
+from closedform.evaluation.drawing import Drawing, Shape
 from closedform.evaluation.environment import StepResult
 
 _APART = np.array([30.0, 30.0, 256.0, 256.0, 0.0])  # nothing touches, so that the solver remembers no contact
 THRESHOLD = 0.95  # of the outline, above which it counts as covered
 _SIZE = 512  # pixels, and units of positions
+_TEE = Shape(polygons=(((-60, 0), (60, 0), (60, 30), (-60, 30)), ((-15, 30), (15, 30), (15, 120), (-15, 120))))
 
 
 class PushT:
@@ -29,6 +31,7 @@ class PushT:
     max_steps = 300
     rate = 10.0
     extent = (0.0, float(_SIZE), float(_SIZE), 0.0)
+    drawing = Drawing(extent, {"block": _TEE, "agent": Shape(radius=15)}, {"block": (256, 256, np.pi / 4)})
 
     def __init__(self):
         self._env: Any = _simulator()(
