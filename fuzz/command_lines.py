@@ -38,6 +38,7 @@ POSITIONAL = {
     "info": ("policy",),
     "inspect": ("demos",),
     "report": ("results", "results"),
+    "serve": ("demos",),
     "train": ("demos",),
     "tune": ("demos",),
 }
@@ -133,15 +134,16 @@ def run_command(arguments: Sequence[str], folder: Path, columns: str = "80", *, 
 
 
 def forbid_long_work() -> None:
-    """Replaces the functions that evaluate, train, film and generate, so that commands stop there."""
+    """Replaces the functions that evaluate, train, film, generate and serve, so that commands stop there."""
     import closedform.analysis.report as report
     import closedform.evaluation.study as study
     import closedform.neural.training as training
+    from closedform.serve import OpenpiServer
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise ConfigError(NOT_RUN)
 
-    for owner, name in ((study, "evaluate"), (training.Trainer, "run"), (report, "filmed")):
+    for owner, name in ((study, "evaluate"), (training.Trainer, "run"), (report, "filmed"), (OpenpiServer, "run")):
         getattr(owner, name)  # it has to exist under this name
         setattr(owner, name, refuse)
     COMMANDS["generate"].run = refuse

@@ -62,6 +62,8 @@ ABSENT = {
         "pusht": [["eval", "--demos", "pusht-embedded"]],
     },
     "rtde_control,rtde_receive": {"ur": [["run", "--host", "127.17.17.97", "--demos", "demos"]]},
+    "websockets": {"serve": [["serve", "demos"]]},
+    "msgpack": {"serve": [["serve", "demos"]]},
     "mujoco": {"twin": [["run", "--demos", "demos"]]},
     "robosuite": {
         "robosuite": [
