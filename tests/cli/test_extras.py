@@ -63,6 +63,7 @@ ABSENT = {
     },
     "rtde_control,rtde_receive": {"ur": [["run", "--host", "127.17.17.97", "--demos", "demos"]]},
     "websockets": {"serve": [["serve", "demos"]]},
+    "zmq": {"serve": [["serve", "demos", "--dialect", "gr00t"]]},
     "msgpack": {"serve": [["serve", "demos"]]},
     "mujoco": {"twin": [["run", "--demos", "demos"]]},
     "robosuite": {

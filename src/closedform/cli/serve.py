@@ -8,7 +8,7 @@ import ipaddress
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
@@ -38,7 +38,10 @@ class Serve(Reading, Choosing, ChoosingLayouts):
     port: int = 8000
     """Port to listen on; 0 for any free one."""
     token: str | None = None
-    """What clients have to send as Authorization: Api-Key TOKEN; by default everybody is served."""
+    """What clients have to send as Authorization: Api-Key TOKEN, or as api_token to gr00t; by default everybody is
+    served."""
+    dialect: Literal["openpi", "gr00t"] = "openpi"
+    """The protocol: that of openpi, over WebSockets, or that of Isaac GR00T, over ZeroMQ."""
     learn: bool = False
     """Let clients add demonstrations."""
     false_alarm_rate: float = 0.01
@@ -48,17 +51,19 @@ class Serve(Reading, Choosing, ChoosingLayouts):
 
     def run(self) -> None:
         """Builds the policy, calibrates the alarm, and serves until it is interrupted."""
-        from closedform.serve import OpenpiServer, ServeConfig, Service
+        from closedform.serve import Gr00tServer, OpenpiServer, ServeConfig, Service
         from closedform.serve.packages import require
 
         config = ServeConfig(host=self.host, port=self.port, token=self.token, max_megabytes=self.max_megabytes)
-        for package in ("websockets", "msgpack"):  # fails now rather than after the work
+        for package in ("websockets" if self.dialect == "openpi" else "zmq", "msgpack"):  # before the work
             require(package)
+        if self.learn and self.dialect == "gr00t":
+            raise ConfigError("--learn: expected with --dialect openpi, since that of GR00T cannot add demonstrations")
         policy = self._policy()
         with progress_bar() as say:
             say("leave-one-out distances", 0.0)
             service = Service(policy, learn=self.learn, false_alarm_rate=self.false_alarm_rate)
-        server = OpenpiServer(service, config)
+        server = (OpenpiServer if self.dialect == "openpi" else Gr00tServer)(service, config)
         self._warn()
         asyncio.run(self._serve(server, service))
 

@@ -6,17 +6,23 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from closedform.policies.policy import Policy
 from closedform.serve.config import ServeConfig
+from closedform.serve.gr00t_server import Gr00tServer
 from closedform.serve.openpi_server import OpenpiServer
 from closedform.serve.service import Service
 
 
 @contextlib.contextmanager
 def serving(
-    policy: Policy[Any], config: ServeConfig | None = None, *, learn: bool = False, false_alarm_rate: float = 0.01
+    policy: Policy[Any],
+    config: ServeConfig | None = None,
+    *,
+    dialect: Literal["openpi", "gr00t"] = "openpi",
+    learn: bool = False,
+    false_alarm_rate: float = 0.01,
 ) -> Iterator[str]:
     """Serves a policy from a thread, by default on any free port of this machine, and yields the address.
 
@@ -26,11 +32,13 @@ def serving(
     Args:
         policy: what plans.
         config: where to listen.
+        dialect: the protocol of openpi, or that of Isaac GR00T.
         learn: whether clients may add demonstrations.
         false_alarm_rate: the fraction of familiar observations that may raise an alarm.
     """
     config = config or ServeConfig(port=0)
-    server = OpenpiServer(Service(policy, learn=learn, false_alarm_rate=false_alarm_rate), config)
+    service = Service(policy, learn=learn, false_alarm_rate=false_alarm_rate)
+    server = (OpenpiServer if dialect == "openpi" else Gr00tServer)(service, config)
     ready, failed = threading.Event(), []
     loop = asyncio.new_event_loop()
 
@@ -48,7 +56,7 @@ def serving(
     try:
         if failed:
             raise failed[0]
-        yield f"ws://{config.host}:{server.port}"
+        yield f"{'ws' if dialect == 'openpi' else 'tcp'}://{config.host}:{server.port}"
     finally:
         with contextlib.suppress(RuntimeError):  # it has stopped by itself
             loop.call_soon_threadsafe(server.stop)
