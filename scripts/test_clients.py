@@ -31,6 +31,7 @@ def main() -> None:
                 subprocess.run(client, check=True, env=outside, timeout=300)
             finally:
                 server.terminate()
+                server.communicate(timeout=60)  # it says that it stopped
         if server.returncode:
             raise SystemExit(f"expected the server of dialect {dialect} to stop, found status {server.returncode}")
 
