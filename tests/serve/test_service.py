@@ -7,6 +7,7 @@ from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.analysis.familiarity import measure_familiarity
 from closedform.demos.chosen_layouts import choose_layouts
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
+from closedform.policies.left_over import LeftOver
 from closedform.serve import Service, service
 from closedform.serve.observations import ObservationReader, entry_names
 from tests.conftest import planar_demos, random_demos
@@ -183,6 +184,21 @@ def test_displacements_follow_what_was_executed():
         seen = demos.episodes[0].observations[4]
         chunks.append(served.answer({"observation": seen, "executed": executed}, session)["actions"])
     assert not np.array_equal(*chunks)
+
+
+def test_real_time_chunking(served):
+    session, agent = served.open(), served.policy.agent(seed=1)
+    session.reset(1)
+    seen = DEMOS.episodes[1].observations
+    left = served.answer({"observation": seen[0]}, session)["actions"][4:]
+    agent.plan(seen[0])
+    reply = served.answer({"observation": seen[4], "left_over": left, "delay": 2}, session)
+    np.testing.assert_array_equal(reply["actions"], agent.plan(seen[4], LeftOver(left, 2)).actions)
+    np.testing.assert_array_equal(reply["actions"][:2], left[:2])
+    assert reply["ignored_keys"] == []
+    for request in ({"delay": 2}, {"left_over": left, "delay": 9}, {"left_over": "text"}):
+        with pytest.raises(DataError, match=r"delay|left_over"):
+            served.answer({"observation": seen[4], **request}, session)
 
 
 def test_a_demonstration_is_added_and_seen_by_the_next_plan():

@@ -163,7 +163,7 @@ class Gr00tServer:
         return [{name: part[None].copy() for name, part in parts.items()}, {**reply, "server_timing": timing}]
 
 
-_OPTIONS = {"session_id", "executed", "seed"}
+_OPTIONS = {"session_id", "executed", "seed", "left_over", "delay"}
 
 
 def _map(data: dict[Any, Any], name: str) -> dict[Any, Any]:

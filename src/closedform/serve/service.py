@@ -17,13 +17,14 @@ from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.demos.episode import Episode, real_array
 from closedform.errors import ConfigError, DataError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.left_over import LeftOver
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.serve.observations import ObservationReader, entry_names
 from closedform.serve.session import Session
 
 N_SESSIONS = 1024  # named ones that are remembered; beyond that, the one not used for longest is forgotten
-_OPTIONS = ("endpoint", "session_id", "executed", "seed")
+_OPTIONS = ("endpoint", "session_id", "executed", "seed", "left_over", "delay")
 
 
 class Service:
@@ -98,9 +99,9 @@ class Service:
     def infer(self, request: Mapping[Any, Any], session: Session) -> dict[str, Any]:
         """Plans for the observation in a request."""
         window, used = self.reader.read(request)
-        executed = _whole(request, "executed")
+        executed, left_over = _whole(request, "executed"), _left_over(request)
         began = time.perf_counter()
-        plan = session.plan(window, executed)
+        plan = session.plan(window, executed, left_over)
         took = time.perf_counter() - began
         ignored = [str(key)[:100] for key in request if key not in used and key not in _OPTIONS]
         return {
@@ -172,6 +173,16 @@ class Service:
             "share_nearer": familiarity.share_nearer(plan.distance),
             "false_alarm_rate": float(familiarity.false_alarm_rate),
         }
+
+
+def _left_over(request: Mapping[Any, Any]) -> LeftOver | None:
+    """What a plan has to continue, if the request says so."""
+    delay = _whole(request, "delay")
+    if request.get("left_over") is not None:
+        return LeftOver(real_array(request["left_over"], "left_over"), delay or 0)
+    if delay:
+        raise DataError("delay: expected with left_over, the actions that are executed meanwhile, found without")
+    return None
 
 
 def _whole(request: Mapping[Any, Any], name: str) -> int | None:

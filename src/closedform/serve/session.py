@@ -9,6 +9,7 @@ import numpy as np
 
 from closedform.errors import DataError
 from closedform.policies.agent import Agent
+from closedform.policies.left_over import LeftOver
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed
@@ -32,12 +33,13 @@ class Session:
         with self._alone():
             self._agent.reset(seed)
 
-    def plan(self, window: np.ndarray, executed: int | None = None) -> Plan:
+    def plan(self, window: np.ndarray, executed: int | None = None, left_over: LeftOver | None = None) -> Plan:
         """Plans for the newest observations.
 
         Args:
             window: (N_o, D_o), or (D_o,): one observation is then repeated, unless it is one step after the last.
             executed: how many actions of the last plan the robot has executed; by default `n_execute`.
+            left_over: actions that the plan has to continue.
         """
         with self._alone():
             agent, policy = self._agent, self._agent.policy
@@ -53,7 +55,7 @@ class Session:
                     policy.acted(action, agent.memory)
             for row in rows[:-1]:
                 agent.observe(row)
-            return agent.plan(rows[-1])
+            return agent.plan(rows[-1], left_over)
 
     def _alone(self) -> _Alone:
         return _Alone(self._lock, self._name)
