@@ -62,7 +62,7 @@ class Robot:
 
 @pytest.fixture(scope="module")
 def policy():
-    return ClosedFormPolicy(DEMOS)
+    return ClosedFormPolicy(DEMOS, n_diffusion_steps=5)
 
 
 @pytest.fixture(scope="module")

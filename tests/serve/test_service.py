@@ -10,7 +10,7 @@ from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.policies.left_over import LeftOver
 from closedform.serve import Service, service
 from closedform.serve.observations import ObservationReader, entry_names
-from tests.conftest import planar_demos, random_demos
+from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 from tests.evaluation.toy import displaced_demos
 
 DEMOS = planar_demos(np.random.default_rng(0))
@@ -19,7 +19,7 @@ HERE = DEMOS.episodes[2].observations[3]
 
 @pytest.fixture(scope="module")
 def served():
-    return Service(ClosedFormPolicy(DEMOS), false_alarm_rate=0.05)
+    return Service(ClosedFormPolicy(DEMOS, n_diffusion_steps=5), false_alarm_rate=0.05)
 
 
 def test_a_reply_is_the_agents_plan_and_says_what_is_behind_it(served):
@@ -143,7 +143,7 @@ def test_sessions_not_used_for_long_are_forgotten(served, monkeypatch):
 def test_windows_and_single_observations(monkeypatch):
     """A single observation is repeated, unless the robot says that it is one step after the last."""
     demos = random_demos(np.random.default_rng(1), 4, 20, 3, 2)
-    two = Service(ClosedFormPolicy(demos, n_obs_steps=2))
+    two = Service(ClosedFormPolicy(demos, n_obs_steps=2, n_diffusion_steps=5))
     session, windows, plan = two.open(), [], two.policy.plan_remembering
 
     def watched(window, *rest):
@@ -164,6 +164,7 @@ def test_windows_and_single_observations(monkeypatch):
     np.testing.assert_array_equal(windows, expected)
 
 
+@slow_on_the_reference
 def test_displacements_follow_what_was_executed():
     """Where targets are planned, the controller's target depends on the actions executed, as for an agent."""
     demos = choose_layouts(displaced_demos(), "infer").demos
@@ -203,7 +204,7 @@ def test_real_time_chunking(served):
 
 def test_a_demonstration_is_added_and_seen_by_the_next_plan():
     few = Demos(DEMOS.episodes[:1], DEMOS.observation_layout, DEMOS.action_layout)
-    learning = Service(ClosedFormPolicy(few), learn=True)
+    learning = Service(ClosedFormPolicy(few, n_diffusion_steps=5), learn=True)
     session, new = learning.open(), DEMOS.episodes[2]
     before = learning.answer({"observation": HERE}, session)
     assert before["familiarity"] is None and set(before["demonstrations"]) == {0}  # one episode calibrates nothing
