@@ -1,5 +1,6 @@
 """GR00T's protocol over real sockets: both forms of arrays, many robots, and requests that cannot be answered."""
 
+import contextlib
 import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,12 @@ class Robot:
 
     def ask(self, endpoint, data=None, **more):
         return self.raw(msgpack.packb({"endpoint": endpoint, **({} if data is None else {"data": data}), **more}))
+
+    def send_only(self, message):
+        self._socket.send(message)
+
+    def answered(self, milliseconds):
+        return self._socket.poll(milliseconds)
 
     def __enter__(self):
         return self
@@ -163,6 +170,16 @@ def test_what_cannot_be_answered_is_an_error_in_one_line(robot, request_, messag
 def test_malformed_messages(robot):
     for message in (b"", b"\xc1", b"\x91" * 9000):
         assert "msgpack" in robot.raw(message)["error"]
+
+
+def test_a_huge_message_is_not_read(policy):
+    """ZeroMQ drops the client that sent it, and others are served."""
+    with contextlib.ExitStack() as stack:
+        address = stack.enter_context(serving(policy, ServeConfig(port=0, max_megabytes=1), dialect="gr00t"))
+        robot, huge = stack.enter_context(Robot(address)), stack.enter_context(Robot(address))
+        huge.send_only(msgpack.packb({"endpoint": "ping", "data": {"x": bytes(2**21)}}))
+        assert robot.ask("ping")["status"] == "ok"
+        assert not huge.answered(500)
 
 
 def test_tokens(policy):

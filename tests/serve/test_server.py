@@ -141,25 +141,37 @@ def test_abrupt_disconnects_harm_nobody(address, caplog):
             connection.socket.shutdown(socket.SHUT_RDWR)  # the reply meets a closed socket
     with Client(address) as client:
         client.infer(HERE)
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name.startswith("closedform")]
+
+
+HANDSHAKE = (
+    "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
 
 
 def test_a_client_that_does_not_read_holds_up_nobody(address):
     """It sends requests for as long as the sockets take them; the others are served meanwhile."""
+    request = pack({"observation": HERE})
+    frame = bytes([0x82, 0x80 | len(request), 0, 0, 0, 0]) + request  # masked with zeros
 
     def flood():
-        with contextlib.suppress(ConnectionClosed):
+        with contextlib.suppress(OSError):
             for _ in range(100_000):  # far more than the buffers on the way hold
-                slow.send(pack({"observation": HERE}))
+                slow.sendall(frame)
         return "closed"
 
-    with connect(address) as slow, Client(address) as client, ThreadPoolExecutor(1) as pool:
-        slow.recv()
+    assert len(request) < 126
+    url = urlsplit(address)
+    with socket.create_connection((url.hostname, url.port)) as slow, ThreadPoolExecutor(1) as pool:
+        slow.sendall(HANDSHAKE.encode())
+        assert slow.recv(12) == b"HTTP/1.1 101"
         flooding = pool.submit(flood)
-        for _ in range(50):
-            assert client.infer(HERE)["actions"].shape == (12, 2)
+        with Client(address) as client:
+            for _ in range(50):
+                assert client.infer(HERE)["actions"].shape == (12, 2)
         assert not flooding.done()
-        slow.socket.shutdown(socket.SHUT_RDWR)
+        slow.shutdown(socket.SHUT_RDWR)
         assert flooding.result(60) == "closed"
 
 
@@ -186,6 +198,17 @@ def test_planning_does_not_block_the_event_loop(policy, monkeypatch):
         assert not reply.done()
         go_on.set()
         assert reply.result(60)["actions"].shape == (12, 2)
+
+
+def test_a_client_does_not_wait_for_ever(policy, monkeypatch):
+    go_on, plan = threading.Event(), policy.plan_remembering
+    with serving(policy) as address, Client(address, timeout=0.2) as client:
+        monkeypatch.setattr(policy, "plan_remembering", lambda *a: go_on.wait(60) and plan(*a))
+        with pytest.raises(ServeError, match=r"expected a reply within 0.2 s, found none"):
+            client.infer(HERE)
+        go_on.set()
+        with pytest.raises(ServeError, match="closed"):  # a late reply is not taken for that of the next request
+            client.infer(HERE)
 
 
 def test_many_robots_at_once_each_get_their_own_plans(address, policy):

@@ -1,5 +1,8 @@
 """What is served, without a wire: observations by name, sessions, provenance, new demonstrations."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -8,7 +11,7 @@ from closedform.analysis.familiarity import measure_familiarity
 from closedform.demos.chosen_layouts import choose_layouts
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.policies.left_over import LeftOver
-from closedform.serve import Service, service
+from closedform.serve import Service, service, session
 from closedform.serve.observations import ObservationReader, entry_names
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 from tests.evaluation.toy import displaced_demos
@@ -130,6 +133,27 @@ def test_named_sessions_are_apart_and_go_on(served):
     np.testing.assert_array_equal(alone, [first, second, third])
     served.answer({"endpoint": "reset", "session_id": "a", "seed": 7})
     np.testing.assert_array_equal(actions("a", 0), alone[0])
+
+
+def test_a_session_has_one_request_at_a_time(served, monkeypatch):
+    began, go_on, plan = threading.Event(), threading.Event(), served.policy.plan_remembering
+
+    def waiting(*arguments):
+        began.set()
+        assert go_on.wait(60)
+        return plan(*arguments)
+
+    monkeypatch.setattr(served.policy, "plan_remembering", waiting)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(served.answer, {"observation": HERE, "session_id": "twice"})
+        assert began.wait(60)
+        monkeypatch.setattr(session, "PATIENCE", 0.0)
+        with pytest.raises(DataError, match="session 'twice': expected one request at a time"):
+            served.answer({"observation": HERE, "session_id": "twice"})
+        monkeypatch.setattr(session, "PATIENCE", 60.0)
+        second = pool.submit(served.answer, {"observation": HERE, "session_id": "twice"})
+        go_on.set()
+        assert first.result(60)["actions"].shape == second.result(60)["actions"].shape == (12, 2)
 
 
 def test_sessions_not_used_for_long_are_forgotten(served, monkeypatch):

@@ -14,6 +14,8 @@ from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed
 
+PATIENCE = 1.0  # seconds to wait for a request of the same session, such as that of a connection that was lost
+
 
 class Session:
     """An agent, and the actions of its plans that the robot says it has executed.
@@ -62,13 +64,13 @@ class Session:
 
 
 class _Alone:
-    """Refuses, rather than waits, if another request of the session is under way."""
+    """Waits a moment if another request of the session is under way, and then refuses."""
 
     def __init__(self, lock: threading.Lock, name: str):
         self._lock, self._name = lock, name
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(timeout=PATIENCE):
             raise DataError(
                 f"session {self._name!r}: expected one request at a time, found another one under way; "
                 "give each robot a session_id of its own"
