@@ -38,6 +38,7 @@ POSITIONAL = {
     "info": ("policy",),
     "inspect": ("demos",),
     "report": ("results", "results"),
+    "serve": ("demos",),
     "train": ("demos",),
     "tune": ("demos",),
 }
@@ -137,11 +138,18 @@ def forbid_long_work() -> None:
     import closedform.analysis.report as report
     import closedform.evaluation.study as study
     import closedform.neural.training as training
+    from closedform.serve import Gr00tServer, OpenpiServer
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise ConfigError(NOT_RUN)
 
-    for owner, name in ((study, "evaluate"), (training.Trainer, "run"), (report, "filmed")):
+    for owner, name in (
+        (study, "evaluate"),
+        (training.Trainer, "run"),
+        (report, "filmed"),
+        (OpenpiServer, "run"),
+        (Gr00tServer, "run"),
+    ):
         getattr(owner, name)  # it has to exist under this name
         setattr(owner, name, refuse)
     COMMANDS["generate"].run = COMMANDS["studio"].run = refuse

@@ -24,7 +24,9 @@ IN_PARTS = ("guidance", "augmentation", "robomimic", "wide", "robot")  # studies
 class Make:
     """Reproduce the paper's tables and figures and our own studies; an interrupted study is resumed."""
 
-    study: Positional[Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "wide", "robot"]]
+    study: Positional[
+        Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "realtime", "wide", "robot"]
+    ]
     """The study."""
     output: Annotated[Path, arg(aliases=["-o"])] = Path("docs/results")
     """Folder for tables and figures, with a subfolder for each study."""

@@ -20,6 +20,7 @@ LIGHT = (
     "experts",
     "deploy",
     "twin",
+    "serve",
     "studio",
 )
 NEURAL = ("neural", "editing")
@@ -27,7 +28,7 @@ NEURAL = ("neural", "editing")
 
 @pytest.mark.parametrize("name", ["closedform", *(f"closedform.{package}" for package in LIGHT)])
 def test_importing_is_light(name):
-    heavy = "numba torch h5py matplotlib zarr faiss gymnasium tyro scipy"
+    heavy = "numba torch h5py matplotlib zarr faiss gymnasium tyro scipy websockets msgpack zmq"
     code = f"import sys, {name}; print([m for m in '{heavy}'.split() if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 

@@ -7,16 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from closedform import save_demos
+from closedform import ClosedFormPolicy, save_demos
 from closedform.errors import ConfigError, LoadError
+from closedform.evaluation.environment import StepResult
 from closedform.figures import pyplot
 from fuzz.results import make_results
-from studies import augmentation, guidance, pusht, robomimic, tuning
+from studies import augmentation, guidance, pusht, realtime, robomimic, tuning
 from studies.__main__ import Make
 from studies.runner import Runner, markdown_table
+from tests.conftest import planar_demos
 from tests.evaluation.toy import reach_demos
 
 TOY = "tests.evaluation.toy:Reach"
+DEMOS = planar_demos(np.random.default_rng(0))
 
 
 def test_evaluations_are_not_run_again(tmp_path):
@@ -112,3 +115,35 @@ def test_without_a_gpu_a_network_is_not_trained(tmp_path):
     with pytest.raises(LoadError, match="expected the network of 'lift', found none, and no GPU to train it on"):
         robomimic.run(runner)
     assert not (tmp_path / "work").exists()
+
+
+class Circling:
+    """A hand that is where it was commanded to be, and a block that is pushed aside at the first step."""
+
+    max_steps = 24
+
+    def reset(self, seed):
+        self.executed = []
+        return DEMOS.episodes[seed].observations[0]
+
+    def step(self, action):
+        self.executed.append(np.array(action))
+        block = DEMOS.episodes[1].observations[0, 2:] + [0.05, 0, 0]
+        return StepResult(np.concatenate([action, block]), score=0.5)
+
+
+def test_what_is_executed_while_a_plan_is_awaited():
+    """Waiting holds an action; the other ways execute what is left of a chunk, and differ once the plan arrives."""
+    policy, environment, executed = ClosedFormPolicy(DEMOS), Circling(), []
+    for way in realtime.WAYS:
+        outcome = realtime.run_episode(environment, policy, 1, 2, way)  # pyright: ignore[reportArgumentType]
+        assert outcome.score == 0.5 and outcome.largest > outcome.mean > 0 and len(environment.executed) == 24
+        executed.append(environment.executed)
+    wait, switch, go_on = executed
+    n = 2 + policy.config.n_execute
+    for of_one in executed:
+        assert np.array_equal(of_one[0], of_one[1])  # there is nothing to go on with
+        assert np.array_equal(of_one[:n], wait[:n])
+    assert np.array_equal(wait[n], wait[n - 1]) and np.array_equal(wait[n + 1], wait[n - 1])
+    assert not np.array_equal(switch[n], switch[n - 1]) and np.array_equal(switch[n : n + 2], go_on[n : n + 2])
+    assert not np.array_equal(switch[n + 2], go_on[n + 2])

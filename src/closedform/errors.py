@@ -42,6 +42,10 @@ class ArmError(ClosedFormError):
     """An arm or a camera cannot be reached, is not ready to move, or stopped."""
 
 
+class ServeError(ClosedFormError):
+    """A policy cannot be served at an address, or a server cannot be reached, or refused a request."""
+
+
 class MissingExtraError(ClosedFormError, ImportError):
     """A feature needs a package that is not installed."""
 

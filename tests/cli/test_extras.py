@@ -63,6 +63,9 @@ ABSENT = {
     },
     "rtde_control,rtde_receive": {"ur": [["run", "--host", "127.17.17.97", "--demos", "demos"]]},
     "uvicorn": {"studio": [["studio", "--no-open"], ["studio", "--no-open", "--record", "new"]]},
+    "websockets": {"serve": [["serve", "demos"]]},
+    "zmq": {"serve": [["serve", "demos", "--dialect", "gr00t"]]},
+    "msgpack": {"serve": [["serve", "demos"]]},
     "mujoco": {"twin": [["run", "--demos", "demos"]]},
     "robosuite": {
         "robosuite": [

@@ -14,6 +14,7 @@ from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed, generator
 
 if TYPE_CHECKING:
+    from closedform.policies.left_over import LeftOver
     from closedform.policies.policy import Policy
 
 
@@ -66,10 +67,20 @@ class Agent:
             self.observe(observation)
         return self.next_action()
 
-    def plan(self, observation: Any) -> Plan:
-        """Plans now; the next `n_execute` calls of `act` execute it."""
+    def plan(self, observation: Any, left_over: LeftOver | None = None) -> Plan:
+        """Plans now; the next `n_execute` calls of `act` execute it.
+
+        Args:
+            observation: (D_o,), the newest one.
+            left_over: actions of the last chunk that the plan has to continue; see `LeftOver`.
+        """
         self.observe(observation)
-        plan = self.policy.plan_remembering(self.window, self.rng, self.memory)
+        if left_over is None:
+            plan = self.policy.plan_remembering(self.window, self.rng, self.memory)
+        else:
+            memory = left_over.condition(self.policy, self.window, self.memory)
+            plan = self.policy.plan_remembering(self.window, self.rng, memory)
+            plan = left_over.join(plan, self.policy.action_layout)
         self.follow(plan)
         return plan
 

@@ -1,0 +1,10 @@
+"""Policies served over the network to clients that exist already."""
+
+from closedform.serve.background import serving
+from closedform.serve.client import Client
+from closedform.serve.config import ServeConfig
+from closedform.serve.gr00t_server import Gr00tServer
+from closedform.serve.openpi_server import OpenpiServer
+from closedform.serve.service import Service
+
+__all__ = ["Client", "Gr00tServer", "OpenpiServer", "ServeConfig", "Service", "serving"]

@@ -1,0 +1,195 @@
+"""Service: what every dialect serves, without the wire: sessions, plans and their provenance, new demonstrations."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from numbers import Integral
+from reprlib import repr as brief
+from typing import Any
+
+import numpy as np
+
+from closedform import __version__
+from closedform.analysis.familiarity import Familiarity, measure_familiarity
+from closedform.demos.episode import Episode, real_array
+from closedform.errors import ConfigError, DataError
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.left_over import LeftOver
+from closedform.policies.plan import Plan
+from closedform.policies.policy import Policy
+from closedform.serve.observations import ObservationReader, entry_names
+from closedform.serve.session import Session
+
+N_SESSIONS = 1024  # named ones that are remembered; beyond that, the one not used for longest is forgotten
+_OPTIONS = ("endpoint", "session_id", "executed", "seed", "left_over", "delay")
+
+
+class Service:
+    """Answers the requests of many robots from one policy; any number of threads may call it.
+
+    Args:
+        policy: what plans.
+        learn: whether requests may add demonstrations.
+        false_alarm_rate: the fraction of familiar observations that may raise an alarm.
+    """
+
+    def __init__(self, policy: Policy[Any], *, learn: bool = False, false_alarm_rate: float = 0.01):
+        if not 0 < false_alarm_rate < 1:
+            raise ConfigError(f"false_alarm_rate: expected a number between 0 and 1, found {false_alarm_rate!r}")
+        if learn and not isinstance(policy, DemonstrationPolicy):
+            raise ConfigError(
+                f"learn: expected a policy made of demonstrations, found {type(policy).__name__}, which cannot add any"
+            )
+        self.policy, self.learn = policy, learn
+        self.reader = ObservationReader(policy.observation_layout, policy.config.n_obs_steps)
+        self._rate = false_alarm_rate
+        self._familiarity = self._measure()
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._lock, self._learning = threading.Lock(), threading.Lock()
+        policy.warm_up()
+
+    def metadata(self) -> dict[str, Any]:
+        """What a client is told when it connects; the keys after `n_execute` are those of RoboArena."""
+        config = self.policy.config
+        return {
+            "policy": type(self.policy).__name__,
+            "closedform": __version__,
+            "observation_keys": self.reader.keys,
+            "action_keys": entry_names(self.policy.action_layout),
+            "observation_width": self.policy.observation_layout.width,
+            "action_width": self.policy.action_layout.width,
+            "learn": self.learn,
+            "n_obs_steps": config.n_obs_steps,
+            "action_horizon": config.n_action_steps,
+            "n_execute": config.n_execute,
+            "image_resolution": None,
+            "n_external_cameras": 0,
+            "needs_wrist_camera": False,
+            "needs_stereo_camera": False,
+            "needs_session_id": True,
+            "action_space": ", ".join(entry_names(self.policy.action_layout)),
+        }
+
+    def open(self) -> Session:
+        """A session for a robot that does not name one."""
+        return Session(self.policy)
+
+    def answer(self, request: Any, session: Session | None = None) -> dict[str, Any]:
+        """Answers a request of openpi's protocol.
+
+        Args:
+            request: the observation, or with `endpoint` `reset` a new episode; see docs/serving.md.
+            session: that of the connection, for requests without `session_id`.
+        """
+        if not isinstance(request, dict):
+            raise DataError(f"expected a request that is a map of names to values, found {type(request).__name__}")
+        endpoint = request.get("endpoint", "infer")
+        if not isinstance(endpoint, str) or endpoint not in ("infer", "reset"):
+            raise DataError(f"endpoint: expected infer, reset or add, found {brief(endpoint)}")
+        name = request.get("session_id")
+        session = self.session(name) if name is not None or session is None else session
+        seed = _whole(request, "seed")
+        if endpoint == "reset" or seed is not None:
+            session.reset(seed)
+        return {"status": "reset successful"} if endpoint == "reset" else self.infer(request, session)
+
+    def infer(self, request: Mapping[Any, Any], session: Session) -> dict[str, Any]:
+        """Plans for the observation in a request."""
+        window, used = self.reader.read(request)
+        executed, left_over = _whole(request, "executed"), _left_over(request)
+        began = time.perf_counter()
+        plan = session.plan(window, executed, left_over)
+        took = time.perf_counter() - began
+        ignored = [str(key)[:100] for key in request if key not in used and key not in _OPTIONS]
+        return {
+            "actions": np.ascontiguousarray(plan.actions),
+            **self.provenance(plan),
+            "ignored_keys": ignored,
+            "policy_timing": {"infer_ms": 1e3 * took},
+        }
+
+    def provenance(self, plan: Plan) -> dict[str, Any]:
+        """What is behind a plan, without arrays: openpi's `ActionChunkBroker` would slice them like actions."""
+        return {
+            "demonstrations": plan.episodes.tolist(),
+            "steps": plan.steps.tolist(),
+            "weights": plan.weights.tolist(),
+            "neural_share": float(plan.neural_share),
+            "frame": plan.frame,
+            "held": plan.held,
+            "familiarity": self._familiar(plan),
+            "cut_short": not plan.complete,
+        }
+
+    def session(self, name: Any) -> Session:
+        """The session of this name, a text or a number, which may be in an array of one; a new one if there is none."""
+        if isinstance(name, np.ndarray) and name.size == 1:
+            name = name.reshape(-1)[0]
+        if not isinstance(name, str | bytes | Integral) or isinstance(name, bool) or len(str(name)) > 200:
+            raise DataError(f"session_id: expected a text of at most 200 characters or a number, found {brief(name)}")
+        name = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+        new = None if name in self._sessions else Session(self.policy, name)  # it plans once, so not within the lock
+        with self._lock:
+            session = self._sessions.get(name)
+            if session is None:
+                session = self._sessions[name] = new or Session(self.policy, name)
+                while len(self._sessions) > N_SESSIONS:
+                    self._sessions.popitem(last=False)
+            self._sessions.move_to_end(name)
+            return session
+
+    def add(self, request: Mapping[Any, Any]) -> dict[str, Any]:
+        """Adds the episode in a request; the next plan of every robot sees it, and the alarm is calibrated again."""
+        if not self.learn:
+            raise ConfigError("add: expected a server that may learn, found one started without --learn")
+        assert isinstance(self.policy, DemonstrationPolicy)
+        extra = sorted(str(key)[:100] for key in request if key not in (*_OPTIONS, "observations", "actions"))
+        if "observations" not in request or "actions" not in request or extra:
+            found = ", ".join(extra or sorted(str(key)[:100] for key in request))
+            raise DataError(f"add: expected observations (T, D_o) and actions (T, D_a), found {found}")
+        arrays = (real_array(request[name], name) for name in ("observations", "actions"))
+        with self._learning:
+            number = self.policy.add(Episode(*arrays))
+            self._familiarity = self._measure()
+        return {"episode": number, "episodes": len(self.policy.episode_ids)}
+
+    def _measure(self) -> Familiarity | None:
+        policy = self.policy
+        if not isinstance(policy, DemonstrationPolicy) or len(policy.episode_ids) < 2:
+            return None
+        return measure_familiarity(policy, self._rate)
+
+    def _familiar(self, plan: Plan) -> dict[str, Any] | None:
+        familiarity = self._familiarity
+        if familiarity is None:
+            return None
+        return {
+            "alarm": bool(familiarity.alarm(plan)),
+            "distance": float(plan.distance),
+            "threshold": familiarity.threshold,
+            "share_nearer": familiarity.share_nearer(plan.distance),
+            "false_alarm_rate": float(familiarity.false_alarm_rate),
+        }
+
+
+def _left_over(request: Mapping[Any, Any]) -> LeftOver | None:
+    """What a plan has to continue, if the request says so."""
+    delay = _whole(request, "delay")
+    if request.get("left_over") is not None:
+        return LeftOver(real_array(request["left_over"], "left_over"), delay or 0)
+    if delay:
+        raise DataError("delay: expected with left_over, the actions that are executed meanwhile, found without")
+    return None
+
+
+def _whole(request: Mapping[Any, Any], name: str) -> int | None:
+    """A whole number of at least 0 in a request, or None."""
+    value = request.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 0 <= int(value) < 2**63:
+        raise DataError(f"{name}: expected a whole number of 0 or more, found {brief(value)}")
+    return int(value)

@@ -1,0 +1,104 @@
+"""Messages as openpi packs them: msgpack, with arrays as maps. Nothing in a message can run code."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from reprlib import repr as brief
+from typing import Any
+
+import numpy as np
+
+from closedform.errors import DataError
+from closedform.serve.packages import require
+
+LARGEST = 1_000_000  # elements of lists and maps in one message, which take far more memory than on the wire
+_DTYPE = re.compile(r"[<>|=]?[biufSUMm][0-9]{0,9}(\[[0-9A-Za-z/]{1,20}\])?")  # no kinds V, O and c
+
+
+def pack(message: Any) -> bytes:
+    """Packs a message; arrays of kinds V, O and c are refused."""
+    return require("msgpack").packb(message, default=_packed)
+
+
+def unpack(data: bytes) -> Any:
+    """The inverse of `pack`; arrays cannot be written to."""
+    return unpack_with(data, _unpacked)
+
+
+def unpack_with(data: bytes, hook: Callable[[dict[Any, Any]], Any]) -> Any:
+    """Unpacks msgpack with a hook for maps; anything malformed, or too large once unpacked, is a `DataError`."""
+    msgpack = require("msgpack")
+    left = LARGEST
+
+    def counted(found: Any) -> Any:
+        nonlocal left
+        left -= 1 + len(found)
+        if left < 0:
+            raise DataError(f"expected a message of at most {LARGEST} elements, found more; send numbers as arrays")
+        return found
+
+    try:
+        return msgpack.unpackb(
+            data,
+            object_hook=lambda found: hook(counted(found)),
+            list_hook=counted,
+            max_array_len=LARGEST,
+            max_map_len=LARGEST,
+        )
+    except DataError:
+        raise
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:  # also recursion, bad text
+        said = str(error) or type(error).__name__
+        raise DataError(f"expected a msgpack message, found {len(data)} bytes that are none: {said[:200]}") from error
+
+
+def check_dtype(text: Any) -> np.dtype[Any]:
+    """The dtype that a message names, if arrays of it are plain numbers or text."""
+    if isinstance(text, bytes):
+        text = text.decode("ascii", "replace")
+    if not isinstance(text, str) or not _DTYPE.fullmatch(text):
+        raise DataError(f"expected an array of numbers or text, found dtype {brief(text)}")
+    try:
+        return np.dtype(text)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"expected an array of numbers or text, found dtype {brief(text)}") from error
+
+
+def make_array(data: Any, dtype: Any, shape: Any) -> np.ndarray:
+    """An array from the parts in a message, which have to fit together."""
+    kind = check_dtype(dtype)
+    if not isinstance(shape, list | tuple) or len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
+        raise DataError(f"expected the shape of an array, found {brief(shape)}")
+    if not isinstance(data, bytes) or len(data) != math.prod(shape) * kind.itemsize:
+        found = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
+        raise DataError(
+            f"expected {math.prod(shape) * kind.itemsize} bytes for an array of shape {tuple(shape)} and dtype "
+            f"{kind.str}, found {found}"
+        )
+    if not kind.itemsize:  # of empty texts, which numpy cannot read from a buffer
+        return np.zeros(tuple(shape), kind)
+    return np.frombuffer(data, kind).reshape(shape)
+
+
+def _packed(value: Any) -> Any:
+    if not isinstance(value, np.ndarray | np.generic):
+        raise DataError(f"expected numbers, text, lists, maps and arrays in a message, found {type(value).__name__}")
+    if value.dtype.kind in "VOc":
+        raise DataError(f"expected an array of numbers or text in a message, found dtype {value.dtype}")
+    if isinstance(value, np.ndarray):
+        return {b"__ndarray__": True, b"data": value.tobytes(), b"dtype": value.dtype.str, b"shape": value.shape}
+    return {b"__npgeneric__": True, b"data": value.item(), b"dtype": value.dtype.str}
+
+
+def _unpacked(found: dict[Any, Any]) -> Any:
+    if b"__ndarray__" in found:
+        return make_array(found.get(b"data"), found.get(b"dtype"), found.get(b"shape"))
+    if b"__npgeneric__" in found:
+        kind, value = check_dtype(found.get(b"dtype")), found.get(b"data")
+        try:
+            return kind.type(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"expected a number or text of dtype {kind.str}, found {brief(value)}") from error
+    return found
