@@ -55,7 +55,7 @@ VALID: dict[str, Callable[[np.random.Generator], Any]] = {
     "loop_memory": _one_of(0.0, 1.0, 1e6),
     "rest": _one_of(True, False),
     "pace": _one_of(True, False),
-    "continuation": _one_of(0.0, 2.0, 1e6),
+    "continuation": _one_of(0.0, 80.0, 1e6),
     "targets": _one_of("auto", "auto", "off"),
     "goal_weight": _one_of(0.0, 0.3, 10.0, 1e6),
     "relation_weight": _one_of(0.0, 16.0, 16.0, 1e6),

@@ -17,7 +17,9 @@ socket.connect(f"tcp://127.0.0.1:{port}")
 def ask(endpoint, data=None):
     """Asks as the client of GR00T N1.7 does."""
     request = {"endpoint": endpoint, "data": data, "api_token": token}
-    socket.send(msgpack.packb(request, default=msgpack_numpy.encode))
+    packed = msgpack.packb(request, default=msgpack_numpy.encode)
+    assert isinstance(packed, bytes)
+    socket.send(packed)
     return msgpack.unpackb(socket.recv(), object_hook=msgpack_numpy.decode, raw=False)
 
 

@@ -51,6 +51,7 @@ def test_openpis_protocol(address):
         metadata = msgpack.unpackb(connection.recv())
         assert metadata["observation_keys"] == {"hand_position": 2, "block_position": 2, "block_angle": 1}
         assert metadata["action_horizon"] == 12 and metadata["needs_wrist_camera"] is False
+        assert connection.response is not None
         assert "Sec-WebSocket-Extensions" not in connection.response.headers
         for asked in range(3):
             connection.send(pack({"observation": HERE, "prompt": "push it"}))

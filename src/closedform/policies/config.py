@@ -73,8 +73,9 @@ class PolicyConfig:
     have a goal (`goal_weight`); off in the paper."""
     pace: bool = True
     """Whether demonstrations recede only once they would have moved on at their own speed; off in the paper."""
-    continuation: float = 0.5
-    """What it costs to leave the demonstration that is being followed, relative to how near it is; 0 is the paper."""
+    continuation: float = 80.0
+    """How much nearer the next windows of a demonstration that is being followed count, in squared bandwidths; 0 is the
+    paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
     symmetry: bool = True
