@@ -175,13 +175,13 @@ def test_the_pace_is_the_demonstrated_one_at_any_sampling_rate(both_ways):
 
 
 def test_an_agent_goes_on_with_the_demonstration_that_it_follows(both_ways):
-    """Between two demonstrations that are about as near, it follows one."""
+    """Between two demonstrations that are both within the bandwidth, it follows one."""
     steps = np.linspace(0, 1, 80)
-    paths = [np.stack([steps, np.full(80, height)], 1) for height in (-0.02, 0.02)]
+    paths = [np.stack([steps, np.full(80, height)], 1) for height in (-0.02, 0.02, -1.0, 1.0)]
     demos = Demos([(path, np.concatenate([path[1:], path[-1:]])) for path in paths])
 
     def changes(continuation):
-        agent = ClosedFormPolicy(demos, continuation=continuation).agent(seed=0)
+        agent = ClosedFormPolicy(demos, continuation=continuation, metric="euclidean").agent(seed=0)
         followed = [agent.plan([x, 0.002 * (-1) ** i]).episodes[0] for i, x in enumerate(steps[:60:4])]
         return np.count_nonzero(np.diff(followed))
 
