@@ -44,9 +44,6 @@ def run(runner: Runner) -> None:
             return
     experts = report.experts_of(demos, tasks)
     rows = report.write_tables(runner, results, experts)
-    if runner.only:
-        _write_part(runner, results, rows, experts)
-        return
     for size in BENCHMARKS["metaworld"].sizes:
         report.draw_tasks(runner, results, size)
     report.draw_sizes(runner, rows)
@@ -90,43 +87,6 @@ def _print(runner: Runner, results: Mapping[Cell, EvaluationResult]) -> None:
     print(f"made by commit {', '.join(sorted(runner.commits))}; this is {provenance.commit()}")
 
 
-def _write_part(
-    runner: Runner,
-    results: Mapping[Cell, EvaluationResult],
-    rows: list[dict[str, Any]],
-    experts: Mapping[str, float | None],
-) -> None:
-    """Writes the page of some cells: their means, and Meta-World by task."""
-    cells = " ".join(f"'{pattern}'" for pattern in runner.only)
-    tables = [
-        f"## Meta-World from {size} demonstrations\n\n{report.task_table(results, size, experts)}\n"
-        for size in BENCHMARKS["metaworld"].sizes
-        if any(cell.benchmark == "metaworld" and cell.n_demos == size for cell in results)
-    ]
-    text = f"""# A wide benchmark, in part
-
-Made by `python -m studies wide --only {cells}`
-at commit {", ".join(sorted(runner.commits))}; the rest of `python -m studies wide` has not been run. The default has
-the same parameters for all tasks; no layouts are declared, and it infers them from the demonstrations. Success with 95%
-intervals over start states from seed {SEED}, and the paired difference to the default on the same start states. The
-demonstrations are those of Meta-World's scripted experts with noise of standard deviation {record.NOISE} added to
-their actions. Ten tasks were used for development
-({", ".join(DEVELOPMENT)});
-the inference of layouts was developed on data of all fifty.
-
-{report.summary_table(rows)}
-
-[worse.csv](worse.csv) lists the tasks in which another policy is better than the default by more than {report.MARGIN}.
-
-{chr(10).join(tables)}"""
-    write_file(runner.output / "README.md", text)
-    runner.write_origin(
-        seeds={"metaworld": f"{SEED} to {SEED + BENCHMARKS['metaworld'].n_episodes - 1}"},
-        demonstrations={"noise": record.NOISE, "seeds": "from 0"},
-        development={"tasks": DEVELOPMENT, "seeds": f"from {DEVELOPMENT_SEED}"},
-    )
-
-
 def _write_page(
     runner: Runner,
     results: Mapping[Cell, EvaluationResult],
@@ -146,14 +106,16 @@ def _write_page(
     )
     text = f"""# A wide benchmark
 
-Made by `{runner.command}`; [origin.json](origin.json) records versions and machine. The default has the same parameters
-for all tasks, and no layouts are declared for Meta-World and LASA. Success with 95% intervals over start states
+Made by `{runner.command}` at commit {", ".join(sorted(runner.commits))};
+[origin.json](origin.json) records versions and machine. {_missing(results)}The default has the same parameters for all
+tasks, and no layouts are declared for Meta-World and LASA. Success with 95% intervals over start states
 (stratified bootstrap; tasks are fixed), and the paired difference to the default on the same start states.
 
 Meta-World's demonstrations are those of its own scripted experts, with noise of standard deviation {record.NOISE} added
 to each number of each action, clipped to [-1, 1]; the noisy experts succeed in {expert}, and their successful episodes
 are recorded as executed. Ten tasks were chosen for development before any was run
-({", ".join(DEVELOPMENT)}), with other seeds than those reported here.
+({", ".join(DEVELOPMENT)}), with other seeds than those reported here; the inference of layouts was developed on data of
+all fifty.
 
 {chr(10).join(sections)}
 ## Meta-World by task
@@ -173,6 +135,13 @@ open, so its figures are not the authors'. Unlike the other policies here, it is
 how much.
 """
     write_file(runner.output / "README.md", text)
+
+
+def _missing(results: Mapping[Cell, EvaluationResult]) -> str:
+    """Which cells have not been run, in one sentence."""
+    left = [cell for cell in all_cells() if cell not in results]
+    named = dict.fromkeys(f"{cell.benchmark} from {cell.n_demos}, {cell.policy}" for cell in left)
+    return f"Not run yet: {'; '.join(named)}. " if named else ""
 
 
 NOTES = {

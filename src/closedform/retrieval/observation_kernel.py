@@ -83,7 +83,7 @@ class ObservationKernel:
         spec: its parameters.
         offset, scale: (D_z,), z = (lift(o) - offset) * scale; the scale includes `relevance`.
         relevance: (D_z,), powers of two; see `entry_weights` and `select_features`.
-        chosen: the shrinkage that predictions call for; None for too few episodes.
+        chosen: the shrinkage that predictions call for; None for the usual one.
         shrinkage: how far covariances are shrunk toward a sphere.
         factor: (D_z, D_z), the Cholesky factor of a metric that is the same everywhere; (0, 0) for the local one.
         terms: fitted to the demonstrations.

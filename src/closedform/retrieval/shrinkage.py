@@ -37,7 +37,7 @@ def usual_shrinkage(n_features: int, n_episodes: int) -> float:
 
 
 def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel) -> float | None:
-    """The smallest of the usual shrinkage and `CANDIDATES` that predicts about as well as any; None for few episodes.
+    """The smallest of the usual shrinkage and `CANDIDATES` that predicts about as well as any; None for the usual one.
 
     Windows are predicted from those of other episodes: the mean of a window's actions, which is robust to noise in
     single actions. Whether numbers that vary little count as much as those that vary a lot is a property of the task,
@@ -72,7 +72,8 @@ def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel
             errors.append(_errors(store, transfer, pool, some, near, squared))
         found.append(errors)
     errors = np.concatenate(found, axis=1)
-    return _smallest_good(values, errors, episodes[queries])
+    chosen = _smallest_good(values, errors, episodes[queries])
+    return None if chosen == usual else chosen  # the usual one changes with the number of episodes
 
 
 def _smallest_good(values: Sequence[float], errors: np.ndarray, episodes: np.ndarray) -> float:
