@@ -113,7 +113,7 @@ def test_ranges_do_not_count_what_is_ignored_and_know_all_features():
 def test_a_policy_that_copies_one_demonstration_is_called_so():
     """A tiny bandwidth leaves one demonstration; a large one averages."""
     demos = reach_demos()
-    copying = ClosedFormPolicy(demos, bandwidth=1e-6, tau=0.0, shrinkage=0.5)
+    copying = ClosedFormPolicy(demos, bandwidth=1e-6, tau=0.0, shrinkage=0.5, relation_weight=0.0)
     averaging = ClosedFormPolicy(demos, bandwidth=10.0, tau=1.0)
     assert COPIES in copying_notes(copying, effective_numbers(copying), "here")[0]
     assert copying_notes(averaging, effective_numbers(averaging), "here") == []

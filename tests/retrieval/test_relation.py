@@ -41,7 +41,7 @@ def test_it_is_the_distance_between_hands_in_the_frames_of_objects(name):
     demos = world(name)
     policy = ClosedFormPolicy(demos, goal_weight=0.0, relation_weight=3.0, relevance=False)
     model, (relation,) = policy.model, relations_of(policy)
-    observed, query = demos.all_observations(), demos.all_observations()[7]
+    query = demos.all_observations()[7]
     rows = np.arange(len(model.store))
     episodes, steps = model.store.row_episodes, model.store.row_steps
     seen = np.array([demos.episodes[e].observations[s] for e, s in zip(episodes, steps, strict=True)])
@@ -65,8 +65,7 @@ def test_it_is_the_distance_between_hands_in_the_frames_of_objects(name):
         return found
 
     there, here = places(seen), places(query[None])
-    positions = [c for entry, c in demos.observation_layout.slices() if entry.kind == "position"]
-    unit = max(np.ptp(observed[:, columns], axis=0).max() for columns in positions) / 2
+    unit = 1 / model.kernel.scale[np.flatnonzero(model.kernel.scale)[0]]  # every world's first entry is a position
     nearness = {body: 1 / (np.sum(x**2) / unit**2 + 0.01) for body, x in here.items()}
     expected = sum(
         nearness[body] / sum(nearness.values()) * np.sum((there[body] - here[body]) ** 2, axis=1) for body in there
@@ -77,7 +76,7 @@ def test_it_is_the_distance_between_hands_in_the_frames_of_objects(name):
 @pytest.mark.parametrize("name", WORLDS)
 def test_kernels_and_reference_agree(name, monkeypatch):
     demos = world(name, seed=1)
-    policy = ClosedFormPolicy(demos, relation_weight=16.0)
+    policy = ClosedFormPolicy(demos, relation_weight=6.4)
     assert relations_of(policy)
     observations, plans = demos.all_observations()[::9] + 0.01, []
     for disabled in ("0", "1"):
@@ -97,7 +96,7 @@ def test_a_demonstration_in_which_the_hand_is_beside_the_object_comes_before_one
     observation = [0.0, 1.0, 0.0, 0.0, np.pi / 2]  # the hand of the second episode, beside the box as in the first
     followed = [
         ClosedFormPolicy(demos, relation_weight=w, goal_weight=0.0, metric="euclidean").plan(observation, seed=0)
-        for w in (0.0, 16.0)
+        for w in (0.0, 6.4)
     ]
     assert [plan.episodes[0] for plan in followed] == [1, 0]
 

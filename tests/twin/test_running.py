@@ -39,6 +39,7 @@ def test_the_runner_sees_plans_and_moves_and_stops_when_the_block_is_out_of_sigh
     parts = (station.camera, station.perception, clock, station.kinematics, station.workspace)
     with Runner(policy, control, *parts, folder=tmp_path, config=config, watch=watch) as runner:
         result = runner.run(seed=0)
+        clock.sleep_until(clock.now() + 0.2)  # the halt is smooth
     control.close()
     station.close()
     assert not result.done and result.reason.startswith("no sight for 0.8 s: block was not seen for 0.")

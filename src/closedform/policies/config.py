@@ -64,8 +64,8 @@ class PolicyConfig:
     frames: str = "auto"
     """Frames that chunks are transferred in: world (the paper), auto, or a comma-separated list of names."""
     missing_rotations: str = "identity"
-    """Rotation of a hand whose actions command none: identity (it never turns, and can grasp) or none (it grasps
-    nothing)."""
+    """What a missing rotation stands for: identity (a hand without a commanded one never turns and can grasp, and a
+    body without one is wholly known by its position) or none (neither)."""
     loop_memory: float = 1.0
     """Distance penalty on recently used demonstrations, in units of the metric, to escape loops; 0 is the paper."""
     rest: bool = True
@@ -73,14 +73,13 @@ class PolicyConfig:
     have a goal (`goal_weight`); off in the paper."""
     pace: bool = True
     """Whether demonstrations recede only once they would have moved on at their own speed; off in the paper."""
-    continuation: float = 80.0
-    """How much nearer the next windows of a demonstration that is being followed count, in squared bandwidths; 0 is the
-    paper."""
+    continuation: float = 0.5
+    """What it costs to leave the demonstration that is being followed, relative to how near it is; 0 is the paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
     symmetry: bool = True
     """Whether demonstrations count in all poses in which bodies look the same, where layouts declare symmetries."""
-    relation_weight: float = 16.0
+    relation_weight: float = 6.4
     """Preference for demonstrations in which hands are at the same place relative to objects; 0 is the paper."""
     targets: str = "auto"
     """Whether actions that displace an observed body are planned as the targets they command: auto or off."""

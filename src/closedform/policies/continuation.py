@@ -10,6 +10,8 @@ import numpy as np
 from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.store import Store
 
+_ON_IT = 160.0  # squared bandwidths that an agent on a demonstration keeps to it for
+
 
 class Continuation:
     """Where the demonstrations of the last plan go on, and how much nearer these windows count.
@@ -18,12 +20,12 @@ class Continuation:
     demonstrations follows none of them, and one that stops pushing to begin again gets nowhere. So the windows that are
     `n_execute` steps after those of the last plan count as nearer than they are,
 
-        d_j^2 - c s (1 - v_j),    s = h^2 exp(-d^2 / (2 h^2)),
+        d_j^2 - c s (1 - v_j),    s = d^2 + 160 h^2 exp(-d^2 / (2 h^2)),
 
-    with d the distance of the last plan's nearest window and h the bandwidth: an agent that is on a demonstration,
-    within the bandwidth, stays on it while others are within several bandwidths, too; off the demonstrations the
-    nearest one counts. It fades where the loop memory says that window j was used lately (v_j, at most 1), so that
-    loops do not come back. `continuation`, c, is the parameter.
+    with d the distance of the last plan's nearest window and h the bandwidth. Off the demonstrations, another one has
+    to be nearer by as much as the distance was; an agent that is on one, within the bandwidth, stays on it while others
+    are within several bandwidths, too. All of it fades where the loop memory says that window j was used lately (v_j,
+    at most 1), so that loops do not come back. `continuation`, c, is the parameter.
 
     Args:
         weight: c; 0 for none.
@@ -64,7 +66,7 @@ class Continuation:
 
 def continuation_scale(distance: float, h: float) -> float:
     """s, of the distance of a plan's nearest window and the bandwidth, both in units of the metric."""
-    return h**2 * math.exp(-0.5 * min(distance / h, 1e3) ** 2)
+    return distance**2 + _ON_IT * h**2 * math.exp(-0.5 * min(distance / h, 1e3) ** 2)
 
 
 def find_again(old: Store, store: Store, rows: np.ndarray, *values: np.ndarray) -> tuple[Any, ...]:

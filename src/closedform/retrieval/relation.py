@@ -31,9 +31,9 @@ class Relation(Term):
 
         d_i^2 + w sum_b s_b |x_ib - x_b|^2 / l^2,
 
-    with x_b the hand's position in the frame of object b, l the unit of length (half of the widest range of
-    positions), and s_b the share of object b, which is inversely proportional to its squared distance from the hand
-    now: an object that is far away says little.
+    with x_b the hand's position in the frame of object b, l the unit of length (that of features, in which positions
+    fill about [-1, 1]), and s_b the share of object b, which is inversely proportional to its squared distance from the
+    hand now: an object that is far away says little.
 
     Attributes:
         weight: w.
@@ -67,10 +67,8 @@ class Relation(Term):
         objects = [(position, axes) for body, position, axes in bodies if body not in commanded]
         if not hands or not objects:
             return Relation(self.weight)
-        low, high = store.feature_statistics.range()
-        positions = np.concatenate([*hands, *(position for position, _ in objects)])
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            unit = float(np.max(high[positions] - low[positions]) / 2)
+            unit = float(1 / feature_map.scaling(store.feature_statistics)[1][hands[0][0]])
             inverse = np.where(kernel.scale == 0, 0.0, 1 / kernel.scale)
         if not (0 < unit < np.inf and np.isfinite(inverse).all()):
             return Relation(self.weight)
