@@ -139,9 +139,15 @@ how much.
 
 def _missing(results: Mapping[Cell, EvaluationResult]) -> str:
     """Which cells have not been run, in one sentence."""
+    begun = {cell.benchmark for cell in results}
     left = [cell for cell in all_cells() if cell not in results]
-    named = dict.fromkeys(f"{cell.benchmark} from {cell.n_demos}, {cell.policy}" for cell in left)
-    return f"Not run yet: {'; '.join(named)}. " if named else ""
+    named = dict.fromkeys(
+        f"{cell.policy} of {cell.benchmark} from {cell.n_demos}"
+        if cell.benchmark in begun
+        else f"all of {cell.benchmark}"
+        for cell in left
+    )
+    return f"Not run yet: {', '.join(named)}. " if named else ""
 
 
 NOTES = {
