@@ -82,14 +82,3 @@ def test_voters_are_the_nearest_of_each_episode(neighbors):
     compiled = np.empty(N_VOTERS, np.int64)
     count = find_voters(np.arange(len(squared)), squared.astype(float), episodes, compiled)
     np.testing.assert_array_equal(compiled[:count], chosen)
-
-
-def test_a_body_without_a_rotation_is_wholly_known_by_its_position():
-    layout = Layout.parse("hand position 3, cup position 3, cup quaternion 4, goal position 3")
-    whole = {
-        identity: {f.name: f.whole for f in BodyPoses(layout, 3, ("hand",), identity=identity).frames()}
-        for identity in (True, False)
-    }
-    assert whole[True]["goal"] and whole[True]["cup"]
-    assert not whole[True]["cup.position"] and not whole[True]["world"]
-    assert not whole[False]["goal"]  # as policies of older versions plan

@@ -64,8 +64,8 @@ class PolicyConfig:
     frames: str = "auto"
     """Frames that chunks are transferred in: world (the paper), auto, or a comma-separated list of names."""
     missing_rotations: str = "identity"
-    """What a missing rotation stands for: identity (a hand without a commanded one never turns and can grasp, and a
-    body without one is wholly known by its position) or none (neither)."""
+    """Rotation of a hand whose actions command none: identity (it never turns, and can grasp) or none (it grasps
+    nothing)."""
     loop_memory: float = 1.0
     """Distance penalty on recently used demonstrations, in units of the metric, to escape loops; 0 is the paper."""
     rest: bool = True

@@ -24,7 +24,7 @@ class Frame:
             world's axes).
         body: which of the poses of `BodyPoses` it is; -1 for the world.
         turns: whether its axes turn with the body.
-        whole: whether it is the whole pose of a body: its position, and its rotation if that is observed.
+        whole: whether it is the whole pose of a body: position and rotation, if any body's rotation is observed.
     """
 
     name: str
@@ -74,10 +74,9 @@ class BodyPoses:
     def frames(self) -> tuple[Frame, ...]:
         """The world, then each body; a body that can turn also without its rotation."""
         frames = [Frame("world", -1, turns=False, whole=False)]
-        # A body without a rotation is wholly known by its position; older policies took it for half a pose.
-        simple = self.identity or all(rotation is None for _, _, rotation, _ in self.bodies)
+        some_turn = any(rotation is not None for _, _, rotation, _ in self.bodies)
         for index, (body, _, rotation, _) in enumerate(self.bodies):
-            frames.append(Frame(body, index, turns=rotation is not None, whole=rotation is not None or simple))
+            frames.append(Frame(body, index, turns=rotation is not None, whole=rotation is not None or not some_turn))
             if rotation is not None:
                 frames.append(Frame(f"{body}.position", index, turns=False, whole=False))
         return tuple(frames)
