@@ -70,7 +70,8 @@ def relate(relation, rows, query, neighbors, precision, log_weights):
     n_objects, k = relation.objects.shape[0], neighbors.size
     here, shares = np.empty((n_objects, 3, 1)), np.empty(n_objects)
     there, encoded = np.empty((3, k)), np.empty((6, k))
-    now, first = query.reshape(query.size, 1), np.zeros(1, np.int64)
+    now, first = np.empty((query.size, 1)), np.zeros(1, np.int64)
+    now[:, 0] = query
     for h in range(relation.hands.shape[0]):
         total = 0.0
         for b in range(n_objects):
