@@ -72,7 +72,7 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
     stored, metric, transfers = call["rows"], call["metric"], call["transfers"]
     sampling, draws, observed, k = call["sampling"], call["draws"], call["observed"], call["k"]
     query = (observed.lifted[0] - observed.offset) * observed.scale
-    distances, rows, squared = np.empty(stored.n_rows), np.empty(stored.n_rows + 1, np.int64), np.empty(k)
+    distances, rows, squared = np.empty(stored.n_rows), np.empty(stored.n_rows, np.int64), np.empty(k)
     nearest_rows(stored.columns, stored.n_rows, query, k, distances, rows)
     near = rows[:k].copy()
     metric_distances(stored.columns, query, near, metric, squared)

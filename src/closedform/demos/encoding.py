@@ -88,6 +88,10 @@ class Encoding:
 
     def slices(self) -> list[tuple[Entry, slice]]:
         """Each entry with the columns of its encoded numbers."""
+        return self._slices
+
+    @cached_property
+    def _slices(self) -> list[tuple[Entry, slice]]:
         found, start = [], 0
         for entry in self.layout.entries:
             stop = start + sum(block.size for block in _blocks_of(entry, 0, self.layout.spatial))

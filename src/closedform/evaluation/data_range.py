@@ -45,7 +45,7 @@ class DataRange:
             names = [layout.describe(column) for column in layout.used_columns]
         else:
             return None
-        low, high = (bound[-len(names) :] for bound in policy.store.feature_statistics.range())
+        low, high = (bound[-len(names) :] for bound in policy.store.feature_statistics.range)
         margin = MARGIN * (high - low) + ROUNDING * np.maximum(np.abs(low), np.abs(high)) + 1e-12
         return cls(feature_map, low - margin, high + margin, tuple(names))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from closedform.kernels.jit import jit
 
-BLOCK = 256  # rows whose distances stay in the first-level cache while the columns stream past
+BLOCK = 512  # rows whose distances stay in the first-level cache while the columns stream past
 COLUMNS = 8  # between checks for stopping early
 SAMPLE, _RUN = 512, 8  # distances sampled to estimate that of the k-th neighbor, and consecutive ones among them
 
@@ -21,27 +21,6 @@ def _add_squared_differences(column, coordinate, total):
         total[i] += difference * difference
 
 
-@jit()
-def _distances_within(columns, query, within, distances):
-    """Squared Euclidean distances from the query to every row. (D, >= n), (D,) -> (n,).
-
-    Sums only grow: once all rows of a block are beyond `within`, the block is skipped, and its distances are infinite.
-    Consecutive steps lie in the same block, so that most of a large set is skipped early.
-    """
-    n, width = distances.size, columns.shape[0]
-    for start in range(0, n, BLOCK):
-        stop = min(start + BLOCK, n)
-        block = distances[start:stop]
-        for i in range(block.size):
-            block[i] = 0.0
-        for d in range(width):
-            if d > 0 and d % COLUMNS == 0 and smallest(block) > within:
-                for i in range(block.size):
-                    block[i] = np.inf
-                break
-            _add_squared_differences(columns[d, start:stop], query[d], block)
-
-
 @jit(reorder=True)
 def smallest(values):
     """The smallest of some numbers."""
@@ -49,6 +28,31 @@ def smallest(values):
     for i in range(values.size):
         least = min(least, values[i])
     return least
+
+
+@jit()
+def _rows_within(columns, n, query, within, rows, distances):
+    """Writes which of the first n rows are within a squared Euclidean distance, and their distances; returns how many.
+
+    Sums only grow: once all rows of a block are beyond `within`, the block is skipped. Consecutive steps lie in the
+    same block, so that most of a large set is skipped early.
+    """
+    width, block, count = columns.shape[0], np.empty(BLOCK), 0
+    for start in range(0, n, BLOCK):
+        total = block[: min(BLOCK, n - start)]
+        for i in range(total.size):
+            total[i] = 0.0
+        far = False
+        for d in range(width):
+            if d > 0 and d % COLUMNS == 0 and width - d >= COLUMNS and smallest(total) > within:
+                far = True
+                break
+            _add_squared_differences(columns[d, start : start + total.size], query[d], total)
+        if not far:
+            for i in range(total.size):
+                rows[count], distances[count] = start + i, total[i]
+                count += not total[i] > within
+    return count
 
 
 @jit()
@@ -90,33 +94,26 @@ def _kth_smallest(values, k):
 
 
 @jit()
-def _keep_smallest(distances, k, rows, count):
-    """Keeps those of the first `count` ascending rows with the k smallest distances; among equal ones the earlier."""
-    close = np.empty(count)
-    for i in range(count):
-        close[i] = distances[rows[i]]
-    limit = _kth_smallest(close, k - 1)
+def _keep_smallest(distances, k, rows):
+    """Keeps those of the ascending rows with the k smallest distances; among equal ones the earlier."""
+    limit = _kth_smallest(distances.copy(), k - 1)
     at_limit = k
-    for i in range(count):
-        at_limit -= distances[rows[i]] < limit
+    for i in range(rows.size):
+        at_limit -= distances[i] < limit
     kept = 0
-    for i in range(count):
-        distance = distances[rows[i]]
-        if distance < limit:
-            rows[kept] = rows[i]
-            kept += 1
-        elif distance == limit and at_limit > 0:
-            rows[kept] = rows[i]
-            kept += 1
-            at_limit -= 1
+    for i in range(rows.size):
+        tied = distances[i] == limit and at_limit > 0
+        rows[kept] = rows[i]
+        kept += distances[i] < limit or tied
+        at_limit -= tied
 
 
 @jit()
 def nearest_rows(columns, n, query, k, distances, rows):
     """Writes the k nearest of the first n rows in ascending order; among equal distances the earlier rows.
 
-    A sample estimates a distance within which slightly more than k rows lie; only those are examined. `distances` is
-    (n,), and `rows` needs room for one more. Returns how many there are.
+    A sample estimates a distance within which slightly more than k rows lie; only those are examined. `rows` and
+    `distances`, which is scratch, need room for n. Returns how many there are.
     """
     if k >= n:
         for i in range(n):
@@ -129,12 +126,8 @@ def nearest_rows(columns, n, query, k, distances, rows):
     while count < k:  # ends with all rows at the latest: NaN is not beyond any distance
         within = _kth_smallest(sample, rank) if rank < sample.size else np.inf
         rank = min(2 * rank, SAMPLE)
-        _distances_within(columns, query, within, distances)
-        count = 0
-        for i in range(n):
-            rows[count] = i
-            count += not distances[i] > within
-    _keep_smallest(distances, k, rows, count)
+        count = _rows_within(columns, n, query, within, rows, distances)
+    _keep_smallest(distances[:count], k, rows[:count])
     return k
 
 
@@ -145,6 +138,13 @@ def _mean_of(values):
     for i in range(values.size):
         total += values[i]
     return total / values.size
+
+
+@jit()
+def _subtract(values, number, out):
+    """out = values - number."""
+    for i in range(values.size):
+        out[i] = values[i] - number
 
 
 @jit(reorder=True)
@@ -202,16 +202,12 @@ def metric_distances(columns, query, rows, metric, squared):
     differences = np.empty((width, k))
     for d in range(width):
         for i in range(k):
-            differences[d, i] = columns[d, rows[i]] - query[d]
+            differences[d, i] = columns[d, rows[i]]
     if not factor.size:
         factor = np.empty((width, width))
         centered = np.empty((width, k))
-        for d in range(width):
-            for i in range(k):  # not from the differences: far from the query the spread would be lost to rounding
-                centered[d, i] = columns[d, rows[i]]
-            mean = _mean_of(centered[d])
-            for i in range(k):
-                centered[d, i] -= mean
+        for d in range(width):  # not from the differences: far from the query the spread would be lost to rounding
+            _subtract(differences[d], _mean_of(differences[d]), centered[d])
         sphere = 0.0
         for a in range(width):
             for b in range(a + 1):
@@ -222,6 +218,8 @@ def metric_distances(columns, query, rows, metric, squared):
                 factor[a, b] *= 1.0 - shrinkage
             factor[a, a] += shrinkage * (sphere * metric.share) + regularization
         cholesky(factor, regularization)
+    for d in range(width):
+        _subtract(differences[d], query[d], differences[d])
     for i in range(k):
         squared[i] = 0.0
     for a in range(width):  # forward substitution for all rows at once
@@ -233,7 +231,7 @@ def metric_distances(columns, query, rows, metric, squared):
 @jit()
 def retrieve(columns, n, query, k, metric):
     """The k nearest of the first n columns, ascending, and their squared distances in the metric."""
-    rows = np.empty(n + 1, np.int64)
+    rows = np.empty(n, np.int64)
     k = nearest_rows(columns, n, query, k, np.empty(n), rows)
     squared = np.empty(k)
     metric_distances(columns, query, rows[:k], metric, squared)

@@ -57,7 +57,7 @@ class ScaledFeatures(IdentityFeatures):
 
     def scaling(self, lifted: Statistics) -> tuple[np.ndarray, np.ndarray]:
         """The middle and half the range of each entry."""
-        low, high = lifted.range()
+        low, high = lifted.range
         return (low + high) / 2, 1 / half_ranges(low, high)
 
 
@@ -87,8 +87,8 @@ class GeometricFeatures(FeatureMap):
         """A uniform distribution on [-1, 1] has standard deviation 1 / sqrt(3); positions are scaled to that."""
         width = self.encoding.width
         n_obs_steps = lifted.low.shape[1] // width
-        low, high = (bound.reshape(n_obs_steps, width) for bound in lifted.range())
-        variance = lifted.variance().reshape(n_obs_steps, width)
+        low, high = (bound.reshape(n_obs_steps, width) for bound in lifted.range)
+        variance = lifted.variance.reshape(n_obs_steps, width)
         scale = np.empty((n_obs_steps, width))
         pooled = {
             moves: [

@@ -88,6 +88,8 @@ def turn_sum(hand: Hand, encoded: np.ndarray, poses: np.ndarray) -> np.ndarray:
 
 def rotation_near(matrix: np.ndarray) -> np.ndarray:
     """The rotation nearest to a matrix (3, 3); the identity if the matrix does not determine one."""
+    if not matrix.any():
+        return np.eye(3)
     left, size, right = np.linalg.svd(matrix)
     if size[1] <= 1e-9:
         return np.eye(3)

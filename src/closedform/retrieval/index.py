@@ -73,7 +73,7 @@ class ExactIndex:
         if kernels.enabled():
             from closedform.kernels.search import nearest_rows
 
-            rows = np.empty(len(self) + 1, np.int64)
+            rows = np.empty(len(self), np.int64)
             return rows[: nearest_rows(self._buffer, len(self), query, k, np.empty(len(self)), rows)]
         distances = np.zeros(len(self))
         for column, coordinate in zip(self.rows().T, query, strict=True):

@@ -70,7 +70,7 @@ def without_redundant(
         scale: (D_z,), the feature map's own.
         rotation_weight: the length of a rotation's unit vectors in features.
     """
-    low, high = lifted.range()
+    low, high = lifted.range
     if redundancy is None:
         return np.where(is_constant(low, high), 0.0, scale)
     copies = redundancy.copies

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -135,6 +136,7 @@ def _cross(xp: Any, a: Any, b: Any) -> Any:
     return xp.stack([a[..., i - 2] * b[..., i - 1] - a[..., i - 1] * b[..., i - 2] for i in range(3)], axis=-1)
 
 
+@lru_cache(maxsize=64)
 def _bodies(encoding: Encoding, n_obs_steps: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """Of each body with a position: its name, and the features of its position and of its rotation, padded with -1."""
     newest, d = encoding.width * (n_obs_steps - 1), encoding.dimension

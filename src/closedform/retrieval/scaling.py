@@ -54,7 +54,7 @@ def action_statistics(spec: TransferSpec, episodes: Sequence[Episode], poses: np
 def action_scaling(spec: TransferSpec, statistics: Statistics) -> ActionScaling:
     """Min-max to [-1, 1]; in a body's frame lengths keep their proportions. Unit vectors need no scaling."""
     shape = (len(spec.selected_frames), spec.encoding.width)
-    low, high = (bound.reshape(shape) for bound in statistics.range())
+    low, high = (bound.reshape(shape) for bound in statistics.range)
     with np.errstate(over="ignore", invalid="ignore"):
         offset, half = (low + high) / 2, half_ranges(low, high)
     if not (np.isfinite(offset).all() and np.isfinite(half).all()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -57,17 +58,19 @@ class Statistics:
         """All groups as one."""
         count = self.count.sum()
         mean = (self.count[:, None] * self.mean).sum(0) / max(count, 1)
-        low, high = self.range()
-        return Statistics(count[None], low[None], high[None], mean[None], (self.variance() * max(count, 1))[None])
+        low, high = self.range
+        return Statistics(count[None], low[None], high[None], mean[None], (self.variance * max(count, 1))[None])
 
     def keep(self, mask: np.ndarray) -> Statistics:
         """Only the groups where `mask` is true."""
         return Statistics(*(field[mask] for field in paced(self._fields())))
 
+    @cached_property
     def range(self) -> tuple[np.ndarray, np.ndarray]:
         """The lowest and highest value of each column, over all groups."""
         return self.low.min(0), self.high.max(0)
 
+    @cached_property
     def variance(self) -> np.ndarray:
         """The variance of each column, over all groups."""
         total = max(int(self.count.sum()), 1)
