@@ -14,7 +14,7 @@ from closedform.policies.choice import make_policy
 from closedform.twin.block import start_pose
 from closedform.twin.settings import TwinSettings
 from fuzz.results import make_results
-from studies import robot
+from studies import robot, robot_clock
 from studies.robot_recording import record_demonstrations
 from studies.runner import Runner
 
@@ -121,3 +121,25 @@ def test_demonstrations_are_recorded_through_the_runner_and_not_twice(tmp_path, 
         assert (tmp_path / str(seed) / "journal.jsonl").exists()
     monkeypatch.setattr("studies.robot_recording._record", None)
     assert record_demonstrations(policy, tmp_path, seeds, pictures=False) == folder
+
+
+def test_the_page_of_the_wall_clock_tells_what_is_on_record():
+    calm = {
+        **{"seed": 100000, "disturbance": None, "reason": "done", "coverage": 0.96, "steps": 100, "unrecorded": 0},
+        **{"sent": 2000, "arrived": 2000, "all_arrived": True, "seconds_to_rest": None, "acceleration": 9.0},
+        **{"observe_ms": [20.0, 30.0], "plan_ms": [3.0, 5.0]},
+    }
+    missed = {**calm, "coverage": 0.94, "arrived": 1999, "all_arrived": False, "unrecorded": 2}
+    killed = {**calm, "disturbance": "killed", "reason": "the policy's process was killed", "seconds_to_rest": 0.21}
+    facts = {
+        **{"commit": "abc", "date": "2026-11-16T12:00:00Z", "machine": {"processor": "CPU", "cores": 2}, "fps": 30.0},
+        **{"ticks": 4000, "lateness_ms": [0.08, 0.19, 11.5], "episodes": [calm, missed, killed]},
+    }
+    page = " ".join(robot_clock.page(facts).split())
+    assert (
+        "**2 episodes**: the runner ended 2 as done; the outline was really covered above 0.95 at the end of 1 ["
+        in page
+    )
+    assert "median 0.08 ms, one of a hundred above 0.19 ms, worst 11.5 ms of 4,000 ticks" in page
+    assert "4,000 sent, 3,999 arrived; 1 of 2 episodes" in page and "2 steps that the controller followed" in page
+    assert "| killed | the policy's process was killed | 0.21 s | 9.0 rad/s² | 2000 of 2000 | 100, 0 missing |" in page
