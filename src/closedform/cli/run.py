@@ -17,6 +17,7 @@ from closedform.cli import streams
 from closedform.cli.data import ChoosingLayouts, Output, progress_bar
 from closedform.cli.policy import Choosing
 from closedform.errors import ConfigError
+from closedform.evaluation.environment import check_seed
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
 
@@ -82,10 +83,7 @@ class Run(Choosing, ChoosingLayouts):
 
     def run(self) -> None:
         """Checks everything that can be checked, and then moves."""
-        if self.episodes < 1:
-            raise ConfigError(f"episodes: expected 1 or more, found {self.episodes}")
-        if self.view is not None and self.view != "browser" and Path(self.view).suffix != ".mp4":
-            raise ConfigError(f"--view: expected browser or the name of an mp4 file, found {self.view!r}")
+        self._check()
         setup = self._setup() if self.arm == "ur" else None
         demos = None if self.demos is None else self.settle(load_demos(self.demos))
         policy = self.make(demos)
@@ -98,6 +96,25 @@ class Run(Choosing, ChoosingLayouts):
             results = self._run_twin(policy, alarm)
         done = sum(result.done for result in results)
         print(f"{done} of {len(results)} episodes done; record: {self.output}")
+
+    def _check(self) -> None:
+        """Refuses options out of range, and those of a real arm where there is none."""
+        for name in ("episodes", "steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}: expected 1 or more, found {getattr(self, name)}")
+        check_seed(self.seed, self.episodes)
+        for name, most in (("coverage", 1.0), ("latency", 1.0)):
+            if not 0 <= getattr(self, name) <= most:
+                raise ConfigError(f"{name}: expected 0 to {most:g}, found {getattr(self, name):g}")
+        if not 0 <= self.false_alarm_rate < 1:
+            raise ConfigError(f"false-alarm-rate: expected 0 to less than 1, found {self.false_alarm_rate:g}")
+        if self.view is not None and self.view != "browser" and Path(self.view).suffix != ".mp4":
+            raise ConfigError(f"--view: expected browser or the name of an mp4 file, found {self.view!r}")
+        for name in ("setup", "camera", "start"):
+            if self.arm == "twin" and getattr(self, name) is not None:
+                raise ConfigError(
+                    f"--arm twin: expected no --{name}, which is for a real arm: leave it out, or --arm ur"
+                )
 
     def _setup(self) -> ArmSetup:
         from closedform.deploy.arm_setup import ArmSetup
