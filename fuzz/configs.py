@@ -52,6 +52,7 @@ VALID: dict[str, Callable[[np.random.Generator], Any]] = {
     "selection": _one_of(True, False),
     "frames": _one_of("auto", "world", "world", "hand", "block.position", "hand,world"),
     "missing_rotations": _one_of("identity", "none"),
+    "goals": _one_of("observed", "shared"),
     "loop_memory": _one_of(0.0, 1.0, 1e6),
     "rest": _one_of(True, False),
     "pace": _one_of(True, False),

@@ -72,6 +72,7 @@ class GoalTerm(NamedTuple):
         columns, middle, scale: (G,)
         ends: (E, G)
         tolerance: t.
+        references, ratios: (G,)
     """
 
     weight: float
@@ -80,6 +81,8 @@ class GoalTerm(NamedTuple):
     middle: Any
     scale: Any
     tolerance: float
+    references: Any
+    ratios: Any
 
 
 class RelationTerm(NamedTuple):

@@ -96,7 +96,7 @@ def squared_distances(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tens
 def _goal_penalty(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tensor:
     """The goal's term up to a constant. (B, D_z), (B, k) -> (B, k)."""
     goal = store.goal
-    needed = goal.middle - queries[:, goal.columns]
+    needed = goal.middle + goal.ratios * queries[:, goal.references] - queries[:, goal.columns]
     total = torch.full(rows.shape, goal.tolerance, device=rows.device)
     for g, still in enumerate(store.goal_still):
         total += ((still[rows] - needed[:, g, None]) * goal.scale[g]) ** 2

@@ -16,6 +16,7 @@ TARGETS = ("auto", "off")
 FEATURES = ("identity", "scaled", "geometric", "custom")
 _INDEXES = ("auto", "exact", "faiss")
 _ROTATIONS = ("identity", "none")
+_GOALS = ("observed", "shared")
 MOST = {
     "n_obs_steps": 1_000,
     "n_action_steps": 10_000,
@@ -77,6 +78,9 @@ class PolicyConfig:
     """What it costs to leave the demonstration that is being followed, relative to how near it is; 0 is the paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
+    goals: str = "observed"
+    """Where that is: observed (measured from a body that is never moved, if the ends vary far less around it) or shared
+    (the same for all)."""
     symmetry: bool = True
     """Whether demonstrations count in all poses in which bodies look the same, where layouts declare symmetries."""
     relation_weight: float = 6.4
@@ -125,6 +129,7 @@ class PolicyConfig:
         "symmetry": False,
         "targets": "off",
         "relation_weight": 0.0,
+        "goals": "shared",
     }
     """Values of parameters that are missing in policies saved by older versions."""
 
@@ -140,6 +145,7 @@ class PolicyConfig:
         _check(self.features in FEATURES, "features", _one_of(FEATURES), self.features)
         _check(self.metric in METRICS, "metric", _one_of(METRICS), self.metric)
         _check(self.missing_rotations in _ROTATIONS, "missing_rotations", _one_of(_ROTATIONS), self.missing_rotations)
+        _check(self.goals in _GOALS, "goals", _one_of(_GOALS), self.goals)
         _check(self.targets in TARGETS, "targets", _one_of(TARGETS), self.targets)
         _check(self.index in _INDEXES, "index", _one_of(_INDEXES), self.index)
         _check(1e-12 <= self.regularization <= 1e12, "regularization", "1e-12 to 1e12", self.regularization)
