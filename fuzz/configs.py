@@ -51,6 +51,7 @@ VALID: dict[str, Callable[[np.random.Generator], Any]] = {
     "relevance": _one_of(True, False),
     "selection": _one_of(True, False),
     "frames": _one_of("auto", "world", "world", "hand", "block.position", "hand,world"),
+    "fair_frames": _one_of(True, False),
     "missing_rotations": _one_of("identity", "none"),
     "goals": _one_of("observed", "shared"),
     "loop_memory": _one_of(0.0, 1.0, 1e6),

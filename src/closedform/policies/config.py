@@ -64,6 +64,9 @@ class PolicyConfig:
     """Whether to leave out observed numbers that are constant or exact copies of others, and not to stretch noise."""
     frames: str = "auto"
     """Frames that chunks are transferred in: world (the paper), auto, or a comma-separated list of names."""
+    fair_frames: bool = True
+    """Whether the frame of a body without a rotation counts as much as the whole pose of another, if it is better than
+    the world's; needs frames=auto."""
     missing_rotations: str = "identity"
     """Rotation of a hand whose actions command none: identity (it never turns, and can grasp) or none (it grasps
     nothing)."""
@@ -125,6 +128,7 @@ class PolicyConfig:
         "rest": False,
         "pace": False,
         "continuation": 0.0,
+        "fair_frames": False,
         "missing_rotations": "none",
         "symmetry": False,
         "targets": "off",

@@ -72,6 +72,7 @@ def model_spec(
             config.frames,
             config.n_action_steps,
             identity=config.missing_rotations == "identity",
+            fair=config.fair_frames,
         ),
         SearchSpec(config.index, config.recall, config.n_neighbors or DEFAULT_NEIGHBORS),
         targets,
