@@ -34,6 +34,9 @@ def weigh(rows, query, neighbors, squared, precision, terms, log_weights):
     Returns whether none of them is NaN.
     """
     goal, penalty = terms.goal, terms.penalty
+    middle = np.empty(goal.columns.size)
+    for g in range(middle.size):
+        middle[g] = goal.middle[g] + goal.ratios[g] * query[goal.references[g]]
     largest, measured = -np.inf, True
     p = 0
     for i in range(neighbors.size):
@@ -48,7 +51,7 @@ def weigh(rows, query, neighbors, squared, precision, terms, log_weights):
             for g in range(goal.columns.size):
                 d = goal.columns[g]
                 still = goal.ends[rows.episodes[row], g] - rows.columns[d, row]
-                difference += ((still - goal.middle[g] + query[d]) * goal.scale[g]) ** 2
+                difference += ((still - middle[g] + query[d]) * goal.scale[g]) ** 2
             log_weights[i] -= precision * goal.weight * math.log(difference)
     if terms.relation.weight > 0.0:
         relate(terms.relation, rows, query, neighbors, precision, log_weights)
