@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from closedform import load_demos
+from closedform.errors import ConfigError
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.pusht import start_state
 from closedform.evaluation.rollout import Rollout
@@ -107,6 +108,22 @@ def test_the_page_is_written(tmp_path, monkeypatch):
     )
     for name in ("robot.csv", "robustness.csv", "robustness.png", "origin.json"):
         assert (tmp_path / "robot" / name).stat().st_size > 100
+
+
+def test_a_study_is_written_with_what_there_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(robot, "N_LEAST", 5)
+    monkeypatch.setattr(robot, "N_PAPER", 5)
+    monkeypatch.setattr(robot, "_draw_scene", lambda runner: None)
+    runner = Runner("robot", tmp_path / "robot", tmp_path / "work", partial=True)
+    with pytest.raises(ConfigError, match="expected results of images_pusht-embedded_default"):
+        robot.run(runner)
+    for key in (robot.BASE, "robust_dropout_0.9", "truth_pusht-embedded_paper"):
+        made_up(key).save(tmp_path / "work" / f"{key}.json")
+    robot.run(runner)
+    page = (tmp_path / "robot" / "README.md").read_text()
+    assert "1 of 5 [" in page and "0.05: 0.20 [0.04, 0.62], 0.9: 0.20" in page
+    assert "`images_pusht_paper`" in page and "`robust_dropout_0.6`" in page and "`robust_dropout_0.9`" not in page
+    assert "latency of the camera" not in page  # nothing was varied
 
 
 def test_demonstrations_are_recorded_through_the_runner_and_not_twice(tmp_path, monkeypatch):
