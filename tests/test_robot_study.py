@@ -80,8 +80,8 @@ def test_what_a_cell_must_reach_is_the_largest_value_before_success_drops():
     rows = [
         {"value": value, "success": success} for value, success in ((0, 0.9), (1, 0.92), (2, 0.88), (4, 0.6), (8, 0.9))
     ]
-    assert robot.largest_that_works(rows) == 2
-    assert robot.largest_that_works([{"value": 0, "success": 0.2}, {"value": 1, "success": 0.9}]) is None
+    assert robot.largest_that_works(rows, 0.92) == 2
+    assert robot.largest_that_works([{"value": 0, "success": 0.2}, {"value": 1, "success": 0.9}], 0.9) is None
 
 
 def test_every_evaluation_can_be_made():
@@ -93,6 +93,7 @@ def test_every_evaluation_can_be_made():
             found = getattr(TwinSettings.parse(f"{factor.setting}={value:g}"), factor.setting)
             assert found in (value, (value, value))
             assert factor.key(value) in keys
+        assert robot.BASE in [factor.key(value) for value in factor.values]
     assert robot.RECORDING_SEED + robot.N_RECORDED <= 100_000  # other start states than those that are reported
 
 
