@@ -48,7 +48,7 @@ def write(demos: Demos, path: Path) -> None:
         (target / "data" / "chunk-000").mkdir(parents=True)
         (target / "meta" / "episodes" / "chunk-000").mkdir(parents=True)
         write_table(
-            pa.table({name: _column(pa, name, values) for name, values in columns.items()}),
+            pa.table({name: _column(pa, values) for name, values in columns.items()}),
             target / _DATA_PATH.format(chunk_index=0, file_index=0),
         )
         write_table(
@@ -84,9 +84,9 @@ def write(demos: Demos, path: Path) -> None:
         (target / "meta" / "info.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
 
 
-def _column(pa: Any, name: str, values: np.ndarray) -> Any:
-    """A column; scalars where LeRobot has shape (1,), except vectors that happen to have one number."""
-    if values.shape[1] == 1 and name not in ("observation.state", "action"):
+def _column(pa: Any, values: np.ndarray) -> Any:
+    """A column; of scalars where a feature is one number, as LeRobot requires."""
+    if values.shape[1] == 1:
         return pa.array(values[:, 0])
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
 
