@@ -54,12 +54,18 @@ def test_training_is_one_step_and_gives_the_policy_of_closedform(trained, demos)
 
 
 def test_both_programs_give_the_same_score_in_every_episode(weak, tmp_path):
-    n = 6
+    n = 4
     run(
         "lerobot-eval",
         *(f"--policy.path={weak}", "--policy.keypoints=pusht", f"--policy.seed={SEED}", DEVICE),
         *("--env.type=pusht", "--env.obs_type=environment_state_agent_pos", f"--seed={SEED}"),
-        *("--eval.batch_size=3", f"--eval.n_episodes={n}", f"--output_dir={tmp_path / 'theirs'}"),
+        *(
+            "--env.visualization_width=64",
+            "--env.visualization_height=64",
+            "--eval.batch_size=2",
+            f"--eval.n_episodes={n}",
+            f"--output_dir={tmp_path / 'theirs'}",
+        ),
     )
     run(
         *("closedform", "eval", "--env", "lerobot_pusht", "--policy", weak, "--episodes", n, "--seed", SEED),

@@ -88,6 +88,21 @@ def test_we_read_what_lerobot_wrote_and_list_its_videos(tmp_path):
     assert len(load_demos(tmp_path / "theirs", episodes=[1])[0]) == 4
 
 
+def test_lerobot_adds_episodes_to_what_we_wrote(tmp_path, demos):
+    save_demos(demos, tmp_path / "ours", "lerobot")
+    more = LeRobotDataset.resume("local/ours", root=tmp_path / "ours")
+    rows = [np.full(5, i, "f4") for i in range(4)]
+    for row in rows:
+        more.add_frame({"observation.state": row, "action": row[:2], "task": "other"})
+    more.save_episode()
+    more.finalize()
+    found = load_demos(tmp_path / "ours")
+    assert len(found) == len(demos) + 1 and found.verified == len(demos)  # the checksums of the others still hold
+    assert found.observation_layout == demos.observation_layout and found.tasks is not None
+    assert found.tasks[-2:] == ("demonstration", "other")
+    assert np.array_equal(found[len(demos)].observations, rows)
+
+
 def keypoints_of(observations):
     """Push-T's observations (T, 5) as LeRobot's frames: the agent, and the keypoints of the block."""
     tee = np.array([(-60, 0), (60, 0), (60, 30), (-60, 30), (-15, 30), (15, 30), (15, 120), (-15, 120)], float)

@@ -14,6 +14,7 @@ from closedform.demos.formats.checksums import KEY, Checksums
 from closedform.demos.formats.common import require
 from closedform.files import appearing
 
+OWN = "closedform.json"  # in meta/: what LeRobot has no place for, and would drop from info.json when it adds episodes
 _DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 
 
@@ -75,13 +76,14 @@ def write(demos: Demos, path: Path) -> None:
                 name: {"dtype": str(values.dtype), "shape": [values.shape[1]], "names": None}
                 for name, values in columns.items()
             },
-            "closedform": {
-                "observation_layout": demos.observation_layout.to_json(),
-                "action_layout": demos.action_layout.to_json(),
-                KEY: Checksums.of(demos, rate).to_json(),
-            },
         }
-        (target / "meta" / "info.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+        own = {
+            "observation_layout": demos.observation_layout.to_json(),
+            "action_layout": demos.action_layout.to_json(),
+            KEY: Checksums.of(demos, rate).to_json(),
+        }
+        for name, content in (("info.json", info), (OWN, own)):
+            (target / "meta" / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _column(pa: Any, values: np.ndarray) -> Any:
