@@ -239,14 +239,14 @@ def test_a_chunk_continues_what_is_left_of_the_last_one(demos, delay):
     assert not supports_rtc_inference(wrap(NearestNeighborPolicy(demos)))
 
 
-def test_nothing_left_over_is_a_plan_of_its_own(demos):
+@pytest.mark.parametrize("delay", [0, 3])
+def test_nothing_left_over_is_a_plan_of_its_own(demos, delay):
     policy = ClosedFormPolicy(demos, **SMALL)
     one, other = wrap(policy), wrap(policy)
     seen = batch_of(demos[0].observations[0])
-    zeros = torch.zeros(4, 2)
-    assert torch.equal(
-        one.predict_action_chunk(seen, inference_delay=0, prev_chunk_left_over=zeros), other.predict_action_chunk(seen)
-    )
+    nothing = _normalize_prev_actions_length(torch.zeros(0, 2), 10)  # a queue that ran empty
+    found = one.predict_action_chunk(seen, inference_delay=delay, prev_chunk_left_over=nothing)
+    assert torch.equal(found, other.predict_action_chunk(seen))
 
 
 def test_poses_of_keypoints_are_those_of_the_simulator():

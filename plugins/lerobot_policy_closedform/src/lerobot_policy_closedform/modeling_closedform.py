@@ -202,8 +202,7 @@ def _left_over(actions: Tensor | None, delay: int, n: int, most: int) -> list[Le
         return [None] * n
     rows = actions.detach().cpu().double().numpy()
     rows = np.broadcast_to(rows, (n, *rows.shape[-2:]))[:, :most]
-    lengths = [max(int(each.any(1).nonzero()[0].max(initial=-1)) + 1, min(delay, len(each))) for each in rows]
-    parts = [each[:length] for each, length in zip(rows, lengths, strict=True)]
+    parts = [each[: each.any(1).nonzero()[0].max(initial=-1) + 1] for each in rows]
     return [LeftOver(part, min(delay, len(part))) if len(part) else None for part in parts]
 
 
