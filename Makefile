@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo studio test test-reference test-bare test-lerobot lint import-graph fuzz bench bench-gpu bench-check soak paper wide wide-development clean
+.PHONY: demo studio test test-reference test-bare test-clients test-lerobot lint import-graph fuzz bench bench-gpu bench-check bench-serving soak paper wide wide-development clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -35,6 +35,9 @@ test-bare: .venv/.dev  # the whole suite without demonstrations: a clone, an emp
 test-lerobot: .venv-lerobot/.made  # the plugin for LeRobot, with the real lerobot; downloads 3 GB the first time
 	.venv-lerobot/bin/python -m pytest plugins/lerobot_policy_closedform
 
+test-clients: .venv/.dev .venv-clients/.made  # other people's clients, of the package index, against our server
+	$(BIN)/python scripts/test_clients.py .venv-clients/bin/python
+
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -50,6 +53,9 @@ fuzz: .venv/.dev  # a minute of random inputs; FUZZ='--seconds 600 --only format
 
 bench: .venv/.bench  # everything on one core; writes docs/results/bench
 	$(BIN)/python benchmarks/cpu.py
+
+bench-serving: .venv/.dev  # 32 robots, one server, all cores; writes docs/results/bench/serving.md
+	$(BIN)/python benchmarks/serving.py
 
 soak: .venv/.bench  # a million plans: does memory grow?
 	$(BIN)/python benchmarks/soak.py
@@ -111,5 +117,10 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 	$(PIP_LEROBOT) --constraint $(PLUGIN)/constraints.txt --editable '.[ann]' --editable '$(PLUGIN)[pusht,training]' pytest
 	touch $@
 
+.venv-clients/.made: tests/clients/requirements.txt
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements.txt
+	touch $@
+
 clean:
-	rm -rf .venv .venv-wide .venv-lerobot outputs
+	rm -rf .venv .venv-wide .venv-clients .venv-lerobot outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,17 +14,20 @@ from closedform.deploy.perception.markers import draw_markers
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.intervals import wilson_ci95
+from closedform.evaluation.pusht import THRESHOLD
 from closedform.evaluation.rollout import Rollout
 from closedform.evaluation.study import Study
 from closedform.figures import COLORS, QUIET, png, pyplot
 from closedform.files import write_file
 from closedform.policies.choice import make_policy
-from closedform.twin.block import BAR, STEM
+from closedform.twin.block import BAR, STEM, coverage
 from closedform.twin.environment import Twin
+from closedform.twin.settings import TwinSettings
 from studies.robot_recording import record_demonstrations
 from studies.runner import Runner, figures_of, interval, markdown_table
 
 EMBEDDED, PAPER = "pusht-embedded", "pusht"
+BASE = f"images_{EMBEDDED}_default"
 RECORDED = "recorded"  # in the twin, by the default policy through the runner
 N_EPISODES, N_PAPER, N_ROBUST = 200, 25, 50
 N_RECORDED, RECORDING_SEED = 60, 50_000
@@ -34,22 +38,33 @@ FAILURES = ("edge", "close", "loop", "other")
 
 
 class Factor(NamedTuple):
-    """What is varied: its setting of the twin, its values in the order of difficulty, and words for it."""
+    """What is varied.
+
+    Attributes:
+        setting: of the twin.
+        values: in the order of difficulty; the twin's own is the first episodes of the main evaluation.
+        title, unit: words for it.
+    """
 
     setting: str
     values: tuple[float, ...]
     title: str
     unit: str
 
+    def key(self, value: float) -> str:
+        """The evaluation with a value."""
+        own = getattr(TwinSettings(), self.setting) == value
+        return BASE if own else f"robust_{self.setting}_{value:g}"
+
 
 ROBUSTNESS = (
-    Factor("dropout", (0.0, 0.2, 0.4, 0.6, 0.8, 0.9), "markers hidden in a picture", "probability"),
-    Factor("calibration_mm", (0.0, 1.0, 2.0, 4.0, 8.0, 16.0), "table away from its calibration", "mm"),
-    Factor("calibration_deg", (0.0, 0.5, 1.0, 2.0, 4.0, 8.0), "table turned from its calibration", "degrees"),
-    Factor("latency", (0.0, 0.05, 0.1, 0.2, 0.3, 0.4), "latency of the camera", "s"),
-    Factor("noise", (0.0, 4.0, 8.0, 16.0, 32.0), "noise of a pixel", "gray levels of 255"),
-    Factor("friction", (0.1, 0.2, 0.4, 0.6, 0.8, 1.0), "friction of T and table", "coefficient"),
-    Factor("stick_friction", (0.0, 0.1, 0.2, 0.4, 0.6, 0.8), "friction of T and stick", "coefficient"),
+    Factor("dropout", (0.05, 0.3, 0.6, 0.8, 0.9), "markers hidden in a picture", "probability"),
+    Factor("calibration_mm", (0.0, 2.0, 4.0, 8.0, 16.0), "table away from its calibration", "mm"),
+    Factor("calibration_deg", (0.0, 1.0, 2.0, 4.0, 8.0), "table turned from its calibration", "degrees"),
+    Factor("latency", (0.0, 0.05, 0.1, 0.2, 0.4), "latency of the camera", "s"),
+    Factor("friction", (0.1, 0.2, 0.4, 0.7, 1.0), "friction of T and table", "coefficient"),
+    Factor("stick_friction", (0.0, 0.1, 0.3, 0.6), "friction of T and stick", "coefficient"),
+    Factor("noise", (4.0, 16.0, 32.0), "noise of a pixel", "gray levels of 255"),
 )
 
 
@@ -65,7 +80,9 @@ def run(runner: Runner) -> None:
         return
     rows = [row_of(key, results[key]) for key in names() if not key.startswith("robust_")]
     robust = [
-        row | _factor_of(key) for key in names() if key.startswith("robust_") for row in [row_of(key, results[key])]
+        {**row_of(one.key(value), _first(results[one.key(value)])), "setting": one.setting, "value": value}
+        for one in ROBUSTNESS
+        for value in one.values
     ]
     runner.write_csv("robot", rows)
     runner.write_csv("robustness", robust)
@@ -81,7 +98,8 @@ def names() -> list[str]:
         f"{kind}_{demos}_{preset}" for kind in ("images", "truth") for demos in (EMBEDDED, PAPER) for preset in PRESETS
     ]
     recorded = [f"images_{RECORDED}_{preset}" for preset in PRESETS]
-    return [*main, *recorded, *(f"robust_{one.setting}_{value:g}" for one in ROBUSTNESS for value in one.values)]
+    robust = [one.key(value) for one in ROBUSTNESS for value in one.values]
+    return [*main, *recorded, *(key for key in robust if key != BASE)]
 
 
 def study_of(runner: Runner, key: str, n_episodes: int | None = None) -> Study:
@@ -109,13 +127,26 @@ def recorded(runner: Runner) -> Path:
     """The folder of demonstrations recorded in the twin; records the missing ones."""
     folder = runner.demos or runner.work / RECORDED
     policy = make_policy("default", load_demos(EMBEDDED), ())
-    return record_demonstrations(policy, folder, range(RECORDING_SEED, RECORDING_SEED + N_RECORDED))
+    seeds = range(RECORDING_SEED, RECORDING_SEED + N_RECORDED)
+    return record_demonstrations(policy, folder, seeds, workers=runner.n_workers)
 
 
 def describe(rollout: Rollout) -> dict[str, Any]:
-    """How far the T was beyond gym-pusht's walls in the last five seconds, in millimeters (the median over time)."""
+    """Where the T was at the end, and whether a runner, which knows only its observations, would have stopped.
+
+    Returns:
+        `beyond_walls`: how far the T was beyond gym-pusht's walls in the last five seconds, in millimeters (the median
+        over time). `believed`: whether the task was done at an observation. `covered_then`: the fraction of the outline
+        that was really covered at the first such observation, at most 0.95; None if there is none.
+    """
     beyond = [beyond_walls(observation[2:]) for observation in rollout.observations[-50:]]
-    return {"beyond_walls": round(float(np.median(beyond)), 2)}
+    seen = [coverage(1e-3 * x, 1e-3 * y, angle) > THRESHOLD for x, y, angle in rollout.observations[1:, 2:]]
+    first = int(np.argmax(seen)) if any(seen) else None
+    return {
+        "beyond_walls": round(float(np.median(beyond)), 2),
+        "believed": first is not None,
+        "covered_then": None if first is None else round(THRESHOLD * float(rollout.scores[first]), 4),
+    }
 
 
 def beyond_walls(pose: np.ndarray) -> float:
@@ -144,13 +175,30 @@ def row_of(key: str, results: EvaluationResult) -> dict[str, Any]:
     """The row of a table."""
     kinds = Counter(failure_of(row) for row in results.episodes)
     first = [row.success for row in results.episodes][:N_PAPER]
+    then = [row.extra["covered_then"] for row in results.episodes if row.extra["believed"]]
     return {
         "key": key,
         **figures_of(results),
         "successes": sum(row.success for row in results.episodes),
         f"first_{N_PAPER}": sum(first),
         **{name: kinds[name] for name in FAILURES},
+        "believed": len(then),
+        "too_early": sum(covered < THRESHOLD for covered in then),
+        "least_covered": min(then, default=None),
     }
+
+
+def conditions(settings: TwinSettings) -> str:
+    """What the twin does to a policy, in words."""
+    friction, stick, mass = (
+        f"{low:g} to {high:g}" for low, high in (settings.friction, settings.stick_friction, settings.mass)
+    )
+    return (
+        f"pictures at {settings.fps:g} a second with a noise of {settings.noise:g} gray levels, a blur of "
+        f"{settings.blur:g} pixels, an exposure of {1e3 * settings.exposure:g} ms and a latency of "
+        f"{1e3 * settings.latency:g} ms; each marker is hidden in {settings.dropout:.0%} of them; for each episode a "
+        f"friction of {friction} between T and table and {stick} between T and stick, and a mass of {mass} kg are drawn"
+    )
 
 
 def largest_that_works(rows: list[dict[str, Any]]) -> float | None:
@@ -163,9 +211,11 @@ def largest_that_works(rows: list[dict[str, Any]]) -> float | None:
     return found
 
 
-def _factor_of(key: str) -> dict[str, Any]:
-    setting, value = key.removeprefix("robust_").rsplit("_", 1)
-    return {"setting": setting, "value": float(value)}
+def _first(results: EvaluationResult) -> EvaluationResult:
+    """The first episodes, as many as robustness is evaluated on."""
+    subject = replace(results.subject, n_episodes=min(N_ROBUST, results.subject.n_episodes))
+    episodes = [row for row in results.episodes if row.seed in subject.seeds]
+    return EvaluationResult.of(subject, episodes, results.origin)
 
 
 def _develop(runner: Runner) -> None:
@@ -226,7 +276,11 @@ def _write(runner: Runner, rows: list[dict[str, Any]], robust: list[dict[str, An
         low, high = wilson_ci95(row[f"first_{N_PAPER}"], N_PAPER)
         first = f"{row[f'first_{N_PAPER}']} of {N_PAPER} [{low:.2f}, {high:.2f}]"
         failures = ", ".join(f"{row[name]} {name}" for name in FAILURES if row[name])
-        cells.append([words[kind], demos, preset, first, interval(row, "success"), interval(row, "score"), failures])
+        verdict = f"{row['believed']}, {row['too_early']} too early"
+        verdict += f" (at {row['least_covered']:.3f} or more)" if row["too_early"] else ""
+        cells.append(
+            [words[kind], demos, preset, first, interval(row, "success"), interval(row, "score"), failures, verdict]
+        )
     head = [
         "poses from",
         "demonstrations",
@@ -235,6 +289,7 @@ def _write(runner: Runner, rows: list[dict[str, Any]], robust: list[dict[str, An
         f"success of {N_EPISODES}",
         "score",
         "failures",
+        "done by its own estimate",
     ]
     limits = []
     for factor in ROBUSTNESS:
@@ -246,9 +301,11 @@ def _write(runner: Runner, rows: list[dict[str, Any]], robust: list[dict[str, An
 
 Made by `{runner.command}`; [origin.json](origin.json) records versions and machines. The paper ran Push-T on a UR5e:
 poses from markers, a policy at 10 Hz over a 200 Hz controller, 18 of 25 episodes successful, with failures where the
-policy leaned on walls that the table does not have. Here a twin in MuJoCo stands in for that arm. Pictures have noise,
-blur, a latency of 50 ms, and one marker in twenty is hidden; friction and mass are drawn for each episode.
-The policies are those of Push-T, untouched; one pixel is one millimeter. Success is a coverage above 0.95 within 30 s.
+policy leaned on walls that the table does not have. Here a twin in MuJoCo stands in for that arm, under the conditions
+of `closedform eval --env twin` and `closedform run --arm twin`: {conditions(TwinSettings())}.
+The policies are those of Push-T, untouched; one pixel is one millimeter. Success is a true coverage of the outline
+above {THRESHOLD:g} within 30 s. The last column says how often a runner, which sees only its own estimate, would have
+ended an episode as done by then, and in how many of these the outline was not really covered to {THRESHOLD:g} yet.
 
 ![The twin and its camera](scene.png)
 

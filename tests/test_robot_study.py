@@ -9,6 +9,7 @@ import pytest
 from closedform import load_demos
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.pusht import start_state
+from closedform.evaluation.rollout import Rollout
 from closedform.policies.choice import make_policy
 from closedform.twin.block import start_pose
 from closedform.twin.settings import TwinSettings
@@ -22,13 +23,16 @@ for needed in ("cv2", "mujoco"):
         pytest.skip(f"there is no {needed} here: pip install 'closedform[twin]'", allow_module_level=True)
 
 
+UNSEEN = {"believed": False, "covered_then": None}
+
+
 def made_up(key: str) -> EvaluationResult:
     """Results with a failure of each kind."""
     base = make_results(key)
-    failed = replace(base.episodes[0], success=False, score=0.5, extra={"beyond_walls": -20.0})
+    failed = replace(base.episodes[0], success=False, score=0.5, extra={"beyond_walls": -20.0, **UNSEEN})
     rows = [
-        replace(failed, success=True, score=1.0),
-        replace(failed, extra={"beyond_walls": 3.0}),
+        replace(failed, success=True, score=1.0, extra={"beyond_walls": 0.0, "believed": True, "covered_then": 0.95}),
+        replace(failed, extra={"beyond_walls": 3.0, "believed": True, "covered_then": 0.91}),
         replace(failed, score=0.97),
         replace(failed, loop=True),
         failed,
@@ -40,6 +44,27 @@ def made_up(key: str) -> EvaluationResult:
 def test_failures_are_classified():
     row = robot.row_of("images_pusht_default", made_up("a"))
     assert [row[kind] for kind in robot.FAILURES] == [1, 1, 1, 1] and row["successes"] == row["first_25"] == 1
+    assert (row["believed"], row["too_early"], row["least_covered"]) == (2, 1, 0.91)
+
+
+def test_what_a_runner_would_have_believed_is_told_beside_the_truth():
+    rollout = Rollout(
+        seed=0,
+        observations=np.array([[0, 0, 256, 256, 0], [0, 0, 256, 256, np.pi / 4], [0, 0, 256, 256, np.pi / 4]], float),
+        actions=np.zeros((2, 2)),
+        scores=np.array([0.9, 1.0]),
+        success=True,
+        plans=[],
+        latencies=np.zeros(0),
+        n_execute=8,
+    )
+    assert robot.describe(rollout) == {
+        "beyond_walls": pytest.approx(-130, abs=50),
+        "believed": True,
+        "covered_then": 0.855,
+    }
+    unseen = replace(rollout, observations=rollout.observations[[0, 0, 0]])
+    assert robot.describe(unseen) == {"beyond_walls": -130.0, "believed": False, "covered_then": None}
 
 
 def test_a_block_is_beyond_the_walls_as_far_as_its_outermost_corner():
@@ -66,7 +91,7 @@ def test_every_evaluation_can_be_made():
         for value in factor.values:
             found = getattr(TwinSettings.parse(f"{factor.setting}={value:g}"), factor.setting)
             assert found in (value, (value, value))
-            assert f"robust_{factor.setting}_{value:g}" in keys
+            assert factor.key(value) in keys
     assert robot.RECORDING_SEED + robot.N_RECORDED <= 100_000  # other start states than those that are reported
 
 
@@ -76,7 +101,10 @@ def test_the_page_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(robot, "_draw_scene", lambda runner: None)  # needs a rendering library
     robot.run(Runner("robot", tmp_path / "robot", tmp_path / "work"))
     page = (tmp_path / "robot" / "README.md").read_text()
-    assert "1 edge, 1 close, 1 loop, 1 other" in page and "latency of the camera" in page
+    assert (
+        "1 edge, 1 close, 1 loop, 1 other | 2, 1 too early (at 0.910 or more)" in page
+        and "latency of the camera" in page
+    )
     for name in ("robot.csv", "robustness.csv", "robustness.png", "origin.json"):
         assert (tmp_path / "robot" / name).stat().st_size > 100
 

@@ -16,6 +16,7 @@ TARGETS = ("auto", "off")
 FEATURES = ("identity", "scaled", "geometric", "custom")
 _INDEXES = ("auto", "exact", "faiss")
 _ROTATIONS = ("identity", "none")
+_GOALS = ("observed", "shared")
 MOST = {
     "n_obs_steps": 1_000,
     "n_action_steps": 10_000,
@@ -63,6 +64,9 @@ class PolicyConfig:
     """Whether to leave out observed numbers that are constant or exact copies of others, and not to stretch noise."""
     frames: str = "auto"
     """Frames that chunks are transferred in: world (the paper), auto, or a comma-separated list of names."""
+    fair_frames: bool = True
+    """Whether the frame of a body without a rotation counts as much as the whole pose of another, if it is better than
+    the world's; needs frames=auto."""
     missing_rotations: str = "identity"
     """Rotation of a hand whose actions command none: identity (it never turns, and can grasp) or none (it grasps
     nothing)."""
@@ -77,6 +81,9 @@ class PolicyConfig:
     """What it costs to leave the demonstration that is being followed, relative to how near it is; 0 is the paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
+    goals: str = "observed"
+    """Where that is: observed (measured from a body that is never moved, if the ends vary far less around it) or shared
+    (the same for all)."""
     symmetry: bool = True
     """Whether demonstrations count in all poses in which bodies look the same, where layouts declare symmetries."""
     relation_weight: float = 6.4
@@ -121,10 +128,12 @@ class PolicyConfig:
         "rest": False,
         "pace": False,
         "continuation": 0.0,
+        "fair_frames": False,
         "missing_rotations": "none",
         "symmetry": False,
         "targets": "off",
         "relation_weight": 0.0,
+        "goals": "shared",
     }
     """Values of parameters that are missing in policies saved by older versions."""
 
@@ -140,6 +149,7 @@ class PolicyConfig:
         _check(self.features in FEATURES, "features", _one_of(FEATURES), self.features)
         _check(self.metric in METRICS, "metric", _one_of(METRICS), self.metric)
         _check(self.missing_rotations in _ROTATIONS, "missing_rotations", _one_of(_ROTATIONS), self.missing_rotations)
+        _check(self.goals in _GOALS, "goals", _one_of(_GOALS), self.goals)
         _check(self.targets in TARGETS, "targets", _one_of(TARGETS), self.targets)
         _check(self.index in _INDEXES, "index", _one_of(_INDEXES), self.index)
         _check(1e-12 <= self.regularization <= 1e12, "regularization", "1e-12 to 1e12", self.regularization)
