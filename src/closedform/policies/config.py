@@ -82,8 +82,8 @@ class PolicyConfig:
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
     goals: str = "observed"
-    """Where that is: observed (measured from a body that is never moved, if the ends vary far less around it) or shared
-    (the same for all)."""
+    """Where goals are: observed (at a body that is never moved, if ends vary far less around it; hands have goals where
+    nothing else moves) or shared (of objects, the same in all episodes)."""
     symmetry: bool = True
     """Whether demonstrations count in all poses in which bodies look the same, where layouts declare symmetries."""
     relation_weight: float = 6.4
