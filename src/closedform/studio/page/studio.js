@@ -235,7 +235,12 @@ $("show-me").onclick = () => command("show_me");
 $("compare").onclick = () => command("compare");
 $("show-map").onchange = (event) => command("map", { on: event.target.checked });
 $("claim").onclick = () => send({ type: "claim" });
-$("seed").onchange = (event) => { command("start", { seed: Number(event.target.value) }); event.target.blur(); };
+$("seed").onkeydown = (event) => {
+  if (event.key === "Escape") event.target.blur();
+  if (event.key !== "Enter") return;
+  command("start", { seed: Number(event.target.value) });
+  event.target.blur();
+};
 for (const button of document.querySelectorAll("nav button, .bar button")) button.addEventListener("click", () => button.blur());
 for (const button of document.querySelectorAll("[data-filter]")) {
   button.addEventListener("click", () => {
