@@ -19,14 +19,16 @@ from studies.runner import Runner
 
 IN_PARTS = ("guidance", "augmentation", "robomimic", "wide", "robot")  # studies whose evaluations can be run one by one
 
+Study = Literal[
+    "pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "realtime", "wide", "robot", "studio"
+]
+
 
 @dataclass(frozen=True)
 class Make:
     """Reproduce the paper's tables and figures and our own studies; an interrupted study is resumed."""
 
-    study: Positional[
-        Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "realtime", "wide", "robot"]
-    ]
+    study: Positional[Study]
     """The study."""
     output: Annotated[Path, arg(aliases=["-o"])] = Path("docs/results")
     """Folder for tables and figures, with a subfolder for each study."""
