@@ -79,8 +79,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
         if not isinstance(demos, Demos):
             demos = Demos(demos)
         elif not demos.finite:  # read for inspection only
-            demos = Demos(demos, demos.observation_layout, demos.action_layout)
-        made = self.make_config(preset, config, feature_map, parameters)
+            demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate)
+        made = self.make_config(preset, config, feature_map, parameters, demos)
         symmetry = Symmetry.find(demos) if made.symmetry else None
         self._build(
             lambda spec: build_model(spec, demos.episodes, np.arange(len(demos)), progress),
@@ -101,12 +101,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
         config: PolicyConfig | None,
         feature_map: Callable[[Any], Any] | None,
         parameters: dict[str, Any],
+        demos: Demos | None = None,
     ) -> Any:
         """The configuration from a policy's arguments, which must not contradict each other."""
         if isinstance(feature_map, str) or not (feature_map is None or callable(feature_map)):
             raise ConfigError(f"feature_map: expected a function, found {feature_map!r}; features= takes a name")
         if config is None:
-            config = cls.config_class.preset(preset, **parameters)
+            config = cls.config_class.preset(preset, demos, **parameters)
         elif parameters or preset != "default" or not isinstance(config, cls.config_class):
             others = [*parameters, *([f"preset {preset!r}"] if preset != "default" else [])]
             raise ConfigError(

@@ -67,16 +67,11 @@ class Goal(Term):
 
     def fit(self, store: Store, kernel: ObservationKernel) -> Goal:
         """Fits the goal to demonstrations; it needs geometric features, in which motions can be added."""
-        feature_map, commanded = kernel.spec.feature_map, store.spec.action_layout.bodies
+        feature_map = kernel.spec.feature_map
         last_observations, n_obs_steps = store.last_observations, store.spec.n_obs_steps
-        nothing = Goal(self.weight, self.observed, ends=np.empty((len(last_observations), 0)))
-        if not isinstance(feature_map, GeometricFeatures):
-            return nothing
-        before = len(kernel.offset) // n_obs_steps * (n_obs_steps - 1)
-        blocks = [before + block for block in _pose_columns(feature_map.encoding, commanded)]
-        moved, resting = self._moved(blocks, store, kernel)
-        if not moved:
-            return nothing
+        moved, resting = self.poses(store, kernel)
+        if not moved or not isinstance(feature_map, GeometricFeatures):
+            return Goal(self.weight, self.observed, ends=np.empty((len(last_observations), 0)))
         columns = np.concatenate(moved)
         ended: np.ndarray = np.isfinite(last_observations).all(axis=1)  # pyright: ignore[reportAssignmentType]
         last = np.repeat(last_observations[ended][:, None], n_obs_steps, axis=1)
@@ -92,7 +87,7 @@ class Goal(Term):
         ends[ended] = lifted[:, columns] + (found - seen)
         middle = np.median(found, axis=0)
         sizes = [len(block) for block in moved]
-        pooled = np.repeat([of.mean() for of in np.split(_spread(found), np.cumsum(sizes)[:-1])], sizes)
+        pooled = np.repeat([of.mean() for of in np.split(robust_variance(found), np.cumsum(sizes)[:-1])], sizes)
         return replace(
             self,
             columns=columns,
@@ -104,13 +99,16 @@ class Goal(Term):
             ratios=ratios,
         )
 
-    def _moved(
-        self, blocks: list[np.ndarray], store: Store, kernel: ObservationKernel
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """The poses that are moved in some episode, and those that never are.
+    def poses(self, store: Store, kernel: ObservationKernel) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The features of the poses that are moved in some episode, and of those that never are; none of hands.
 
         Large stores keep no statistics of single episodes: there all poses count as moved.
         """
+        feature_map, n_obs_steps = kernel.spec.feature_map, store.spec.n_obs_steps
+        if not isinstance(feature_map, GeometricFeatures):
+            return [], []
+        newest = len(kernel.offset) // n_obs_steps * (n_obs_steps - 1)
+        blocks = [newest + block for block in _pose_columns(feature_map.encoding, store.spec.action_layout.bodies)]
         statistics = store.feature_statistics
         if not self.observed or len(statistics.count) != len(store.last_observations):
             return blocks, []
@@ -141,9 +139,20 @@ class Goal(Term):
         return GoalTerm(self.weight, *places, self.tolerance, self.references, self.ratios)
 
 
-def _spread(ends: np.ndarray) -> np.ndarray:
+def robust_variance(ends: np.ndarray) -> np.ndarray:
     """The variance (G,) of ends (E, G), as the median absolute deviation tells it."""
     return np.square(_CONSISTENT * np.median(np.abs(ends - np.median(ends, axis=0)), axis=0))
+
+
+def nearest_reference(ends: np.ndarray, places: list[np.ndarray]) -> int | None:
+    """Which of some places (E, G) the ends (E, G) follow, since they vary far less around it; None if none of them."""
+    found, least = None, robust_variance(ends).sum() / _CLOSER
+    if len(ends) >= _FEWEST_EPISODES:
+        for index, place in enumerate(places):
+            variance = robust_variance(ends - place).sum()
+            if variance < least:
+                found, least = index, variance
+    return found
 
 
 def _reference(
@@ -157,17 +166,11 @@ def _reference(
         resting: those of the poses that are never moved.
         scale: (D_z,), of features; positions in the same unit may be scaled differently.
     """
-    best, ratios = block, np.zeros(len(block))
-    if len(ends) < _FEWEST_EPISODES:
-        return best, ratios
-    least = _spread(ends[:, block]).sum() / _CLOSER
-    for other in resting:
-        if len(other) == len(block) and scale[other].all():
-            ratio = scale[block] / scale[other]
-            spread = _spread(ends[:, block] - ratio * ends[:, other]).sum()
-            if spread < least:
-                best, ratios, least = other, ratio, spread
-    return best, ratios
+    alike = [other for other in resting if len(other) == len(block) and scale[other].all()]
+    ratios = [scale[block] / scale[other] for other in alike]
+    places = [ratio * ends[:, other] for ratio, other in zip(ratios, alike, strict=True)]
+    found = nearest_reference(ends[:, block], places)
+    return (block, np.zeros(len(block))) if found is None else (alike[found], ratios[found])
 
 
 def _one_goal(ends: np.ndarray, n_turned: int) -> np.ndarray:
