@@ -6,9 +6,11 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 
+from closedform.demos.demos import Demos
 from closedform.diffusion.process import DDPM, Flow, Process
 from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.errors import ConfigError
+from closedform.policies.horizons import N_ACTION_STEPS, N_EXECUTE, horizons
 from closedform.retrieval.metric import METRICS
 
 PROCESSES = ("flow", "ddpm_cosine", "ddpm_linear")
@@ -34,10 +36,10 @@ class PolicyConfig:
 
     n_obs_steps: int = 1
     """N_o, observations in a window."""
-    n_action_steps: int = 12
-    """N_a, actions in a chunk."""
-    n_execute: int = 4
-    """H, actions of a chunk that are executed before the next plan (receding horizon)."""
+    n_action_steps: int = N_ACTION_STEPS
+    """N_a, actions in a chunk; more for demonstrations at more than 20 Hz, see `horizons`."""
+    n_execute: int = N_EXECUTE
+    """H, actions of a chunk that are executed before the next plan (receding horizon); more likewise."""
     padding: bool = True
     """Whether windows may extend past an episode, repeating its first observation before and its last action after."""
     features: str = "geometric"
@@ -162,15 +164,24 @@ class PolicyConfig:
         _check(0 <= self.relation_weight <= 1e6, "relation_weight", "0 to 1e6", self.relation_weight)
 
     @classmethod
-    def preset(cls, name: str = "default", **parameters: Any) -> Self:
-        """The parameters of a preset, `default` or `paper`, with some of them replaced."""
+    def preset(cls, name: str = "default", demos: Demos | None = None, **parameters: Any) -> Self:
+        """The parameters of a preset, with some of them replaced.
+
+        Args:
+            name: `default` or `paper`.
+            demos: the demonstrations that they are for, whose rate sets the `horizons` of the default.
+            parameters: parameters to replace, by name.
+        """
         if name not in ("default", "paper"):
             raise ConfigError(f"unknown preset {name!r}: expected 'default' or 'paper'")
         known = [field.name for field in fields(cls)]
         for parameter in parameters:
             if parameter not in known:
                 raise ConfigError(f"{cls.__name__} has no parameter {parameter!r}: expected some of {', '.join(known)}")
-        chosen = {key: value for key, value in cls.PAPER.items() if key in known} if name == "paper" else {}
+        if name == "paper":
+            chosen = {key: value for key, value in cls.PAPER.items() if key in known}
+        else:
+            chosen = {} if demos is None else horizons(demos)
         if isinstance(parameters.get("n_action_steps"), Integral) and "n_execute" not in parameters:
             chosen["n_execute"] = min(chosen.get("n_execute", cls.n_execute), parameters["n_action_steps"])
         return cls(**{**chosen, **parameters})

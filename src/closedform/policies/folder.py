@@ -20,6 +20,7 @@ from closedform.snapshot import Snapshot
 FORMAT, NEURAL, EDITED, LEROBOT = "closedform-policy", "closedform-neural", "closedform-edited", "lerobot"
 FORMAT_VERSION = 1
 FILES = {"config.json", "policy.safetensors", "summary.safetensors", "index.faiss"}
+PROCESSORS = {"policy_preprocessor.json", "policy_postprocessor.json"}  # LeRobot's, which our plugin for it adds
 PARTS = {"neural", "conditional", "unconditional", "novel", "familiar"}  # subfolders of an edited policy
 _LEROBOT_FILES = re.compile(r"model\.safetensors|policy_\w*normalizer_processor\.safetensors")
 ASSETS = Path(__file__).parent.parent / "assets"

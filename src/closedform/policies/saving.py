@@ -22,6 +22,7 @@ from closedform.policies.folder import (
     FORMAT_VERSION,
     LEROBOT,
     NEURAL,
+    PROCESSORS,
     SEAL,
     as_path,
     check_seal,
@@ -77,7 +78,7 @@ def register_reader(name: str) -> Callable[[ReaderT], ReaderT]:
 def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
     """Writes a policy to a folder; see `write_folder`."""
     folder = as_path(folder)
-    if not is_free(folder, lambda old: holds_only(old, FILES.__contains__, (FORMAT, NEURAL))):
+    if not is_free(folder, lambda old: holds_only(old, {*FILES, *PROCESSORS}.__contains__, (FORMAT, NEURAL))):
         raise LoadError(
             f"{folder}: expected an empty folder or a saved policy to replace, found other files; choose another"
         )
@@ -95,6 +96,7 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
         "episode_ids": store.recorded_ids,
     }
     content = {
+        "type": "closedform",  # by which LeRobot finds its plugin
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "policy": type(policy).__name__,
