@@ -31,6 +31,7 @@ class PushT:
     action_layout = PUSHT_ACTIONS
     max_steps = 300
     rate = 10.0
+    task = "push the T onto its outline"
     extent = (0.0, float(_SIZE), float(_SIZE), 0.0)
     drawing = Drawing(extent, {"block": _TEE, "agent": Shape(radius=15)}, {"block": (256, 256, np.pi / 4)})
 
