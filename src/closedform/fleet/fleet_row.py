@@ -62,10 +62,7 @@ class FleetRow:
     @property
     def layouts(self) -> tuple[Layout, Layout]:
         """The layouts of observations and of actions."""
-        content = parse_json(self.layout, f"episode {self.episode[:12]}", "layouts")
-        if not isinstance(content, list) or len(content) != 2:
-            raise DataError(f"episode {self.episode[:12]}: expected two layouts, found {self.layout[:100]!r}")
-        return Layout.from_json(content[0]), Layout.from_json(content[1])
+        return read_layouts(self.layout)
 
     def to_json(self) -> dict[str, Any]:
         """The facts as plain values, without the layouts."""
@@ -76,6 +73,14 @@ class FleetRow:
 def layout_text(observation_layout: Layout, action_layout: Layout) -> str:
     """Layouts as the table keeps them: equal text for equal layouts."""
     return json.dumps([observation_layout.to_json(), action_layout.to_json()], sort_keys=True)
+
+
+def read_layouts(text: str) -> tuple[Layout, Layout]:
+    """The inverse of `layout_text`."""
+    content = parse_json(text, "an episode", "layouts")
+    if not isinstance(content, list) or len(content) != 2:
+        raise DataError(f"expected the layouts of an episode, found {text[:100]!r}")
+    return Layout.from_json(content[0]), Layout.from_json(content[1])
 
 
 def to_row(

@@ -162,6 +162,16 @@ class FleetTable:
         for row, numbers in self._numbers(rows):
             yield row, to_episode(row, numbers)
 
+    def usable_episodes(
+        self, rows: Sequence[FleetRow], skip: Callable[[DataError], object]
+    ) -> Iterator[tuple[int, Episode]]:
+        """The episodes of rows by their numbers; damaged ones are left out, after a call of `skip`."""
+        for row, numbers in self._numbers(rows):
+            try:
+                yield row.number, to_episode(row, numbers)
+            except DataError as error:
+                skip(error)
+
     def demos(self, where: Where | None = None) -> Demos:
         """The chosen episodes, which must have the same layouts and rate."""
         rows = list(live(self.rows(where)).values())
