@@ -258,6 +258,22 @@ def test_a_damaged_episode_is_refused(table, monkeypatch):
         table.demos()
 
 
+def test_merging_files_changes_neither_rows_nor_their_numbers(tmp_path, table, monkeypatch, capsys):
+    for seed in range(6):
+        table.push(Demos(episodes_of([seed])))
+    table.remove([table.rows()[2].episode])
+    before = table.rows()
+    other = FleetTable.open(table.uri)
+    monkeypatch.chdir(tmp_path)
+    main(["fleet", "compact", "fleet"])
+    assert capsys.readouterr().out.startswith("7 rows in merged files")
+    table.push(Demos(episodes_of([6])))  # by one who has not seen it
+    for each in (table, other):
+        each.refresh()
+        assert each.rows()[:7] == before and [row.number for row in each.rows(start=6)] == [6, 7]
+    check_whole(table, [0, 1, 3, 4, 5, 6])
+
+
 def test_another_table_is_refused(tmp_path):
     import lancedb
 

@@ -25,6 +25,7 @@ _USED: dict[str, tuple[str, ...]] = {  # options of each action, besides --json
     "push": ("task", "site", "robot", "outcome", "time"),
     "pull": ("task", "site", "robot", "outcome", "since", "until", "to"),
     "remove": (),
+    "compact": (),
     "status": ("task", "site", "robot", "outcome", "since", "until"),
     "watch": ("task", "site", "robot", "outcome", "since", "until"),
 }
@@ -34,12 +35,13 @@ _USED: dict[str, tuple[str, ...]] = {  # options of each action, besides --json
 class Fleet(Reading):
     """Demonstrations that many machines share: `init` a table, `push` to it, `pull` from it. See docs/fleet.md.
 
-    `status` counts what is there, `watch` prints what is added until Ctrl-C, and `remove` removes episodes by their
-    sha256. Options such as --task label what is pushed, and choose what is pulled, counted or watched.
+    `status` counts what is there, `watch` prints what is added until Ctrl-C, `remove` removes episodes by their sha256,
+    and `compact` merges the files of many pushes. Options such as --task label what is pushed, and choose what is
+    pulled, counted or watched.
     """
 
-    action: Positional[Literal["init", "push", "pull", "remove", "status", "watch"]]
-    """What to do: init, push, pull, remove, status or watch."""
+    action: Positional[Literal["init", "push", "pull", "remove", "compact", "status", "watch"]]
+    """What to do: init, push, pull, remove, compact, status or watch."""
     uri: Positional[str]
     """The fleet: a folder that all machines share, or an object store such as s3://bucket/path."""
     what: Positional[tuple[str, ...]] = ()
@@ -105,6 +107,11 @@ class Fleet(Reading):
         self._expect(None, "the sha256 of episodes, or its first characters")
         count = table.remove(self.what)
         self._print({"removed": count}, f"{count} episodes removed: {table.uri}")
+
+    def _compact(self, table: FleetTable) -> None:
+        self._expect(0, "nothing")
+        table.compact()
+        self._print({"rows": table.n_rows()}, f"{table.n_rows()} rows in merged files: {table.uri}")
 
     def _status(self, table: FleetTable) -> None:
         from closedform.fleet.fleet_table import live

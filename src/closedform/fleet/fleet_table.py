@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,16 @@ class FleetTable:
         layouts = rows[0].layouts
         named = tasks if any(tasks) else None
         return Demos(episodes, *layouts, rows[0].rate, named, recorded_in=known if isinstance(known, dict) else None)
+
+    def compact(self, keep: timedelta | None = None) -> None:
+        """Merges the files of many small pushes, and erases old versions; rows and their numbers stay.
+
+        Args:
+            keep: how long a version stays for those who are reading it; a day by default.
+        """
+        with _writing(self.uri):
+            self._table.optimize(cleanup_older_than=timedelta(days=1) if keep is None else keep)
+            self.refresh()
 
     def n_rows(self) -> int:
         """How many rows there are."""
