@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PLUGIN := plugins/lerobot_policy_closedform
+PYTHON312 ?= $(or $(shell pyenv prefix 3.12 2>/dev/null | sed 's|$$|/bin/python|'),python3.12)  # LeRobot needs it
+PIP_LEROBOT := .venv-lerobot/bin/python -m pip install --quiet --disable-pip-version-check
 PIP_WIDE := .venv-wide/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-wide.txt
 
 ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand in for a user's downloads
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo studio test test-reference test-bare lint import-graph test-fleet fuzz bench bench-gpu bench-check soak paper wide wide-development clean
+.PHONY: demo studio test test-reference test-bare test-fleet test-clients test-lerobot lint import-graph fuzz bench bench-gpu bench-check bench-serving soak paper wide wide-development clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -32,6 +35,12 @@ test-bare: .venv/.dev  # the whole suite without demonstrations: a clone, an emp
 test-fleet: .venv-fleet/.made  # LanceDB, and moto as an S3-compatible store: 390 MB, so an environment of its own
 	.venv-fleet/bin/pytest tests/fleet
 
+test-lerobot: .venv-lerobot/.made  # the plugin for LeRobot, with the real lerobot; downloads 3 GB the first time
+	.venv-lerobot/bin/python -m pytest plugins/lerobot_policy_closedform
+
+test-clients: .venv/.dev .venv-clients/.made  # other people's clients, of the package index, against our server
+	$(BIN)/python scripts/test_clients.py .venv-clients/bin/python
+
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,6 +56,9 @@ fuzz: .venv/.dev  # a minute of random inputs; FUZZ='--seconds 600 --only format
 
 bench: .venv/.bench  # everything on one core; writes docs/results/bench
 	$(BIN)/python benchmarks/cpu.py
+
+bench-serving: .venv/.dev  # 32 robots, one server, all cores; writes docs/results/bench/serving.md
+	$(BIN)/python benchmarks/serving.py
 
 soak: .venv/.bench  # a million plans: does memory grow?
 	$(BIN)/python benchmarks/soak.py
@@ -109,5 +121,15 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 		--editable '.[data,ann,fleet]' 'moto[s3,server]' pytest pytest-xdist hypothesis
 	touch $@
 
+.venv-lerobot/.made: pyproject.toml $(wildcard $(PLUGIN)/*.toml $(PLUGIN)/constraints.txt)
+	$(PYTHON312) -m venv .venv-lerobot
+	$(PIP_LEROBOT) --constraint $(PLUGIN)/constraints.txt --editable '.[ann]' --editable '$(PLUGIN)[pusht,training]' pytest
+	touch $@
+
+.venv-clients/.made: tests/clients/requirements.txt
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements.txt
+	touch $@
+
 clean:
-	rm -rf .venv .venv-wide .venv-fleet outputs
+	rm -rf .venv .venv-wide .venv-fleet .venv-clients .venv-lerobot outputs

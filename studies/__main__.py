@@ -19,14 +19,16 @@ from studies.runner import Runner
 
 IN_PARTS = ("guidance", "augmentation", "robomimic", "wide", "robot")  # studies whose evaluations can be run one by one
 
+Study = Literal[
+    "pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "realtime", "wide", "robot", "studio"
+]
+
 
 @dataclass(frozen=True)
 class Make:
     """Reproduce the paper's tables and figures and our own studies; an interrupted study is resumed."""
 
-    study: Positional[
-        Literal["pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "realtime", "wide", "robot"]
-    ]
+    study: Positional[Study]
     """The study."""
     output: Annotated[Path, arg(aliases=["-o"])] = Path("docs/results")
     """Folder for tables and figures, with a subfolder for each study."""
@@ -45,6 +47,8 @@ class Make:
     recorded."""
     development: bool = False
     """For wide and robot: run only the development tasks and start states, and print the results."""
+    partial: bool = False
+    """For robot: run nothing, and write the study with the episodes that the work folder has."""
 
     def run(self) -> None:
         """Runs the missing evaluations and writes the study."""
@@ -54,6 +58,8 @@ class Make:
             raise ConfigError(f"only: expected the study {', '.join(IN_PARTS)}, found {self.study}")
         if (self.demos or self.development) and self.study not in ("wide", "robot"):
             raise ConfigError(f"demos and development: expected the study wide or robot, found {self.study}")
+        if self.partial and self.study != "robot":
+            raise ConfigError(f"partial: expected the study robot, found {self.study}")
         if not self.only:
             pyplot()  # fails now rather than after a day
         module = import_module(f"studies.{self.study}")
@@ -61,6 +67,7 @@ class Make:
             *(self.study, self.output / self.study, self.work / self.study, self.workers, self.device, self.only),
             demos=self.demos,
             development=self.development,
+            partial=self.partial,
         )
         module.run(runner)
         in_parts = self.only or self.development

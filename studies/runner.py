@@ -33,6 +33,7 @@ class Runner:
         only: keys of the evaluations to run, without writing the study; empty for all.
         demos: folder of recorded demonstrations, for studies that record some; by default in the work folder.
         development: whether to run only the development tasks, without writing the study.
+        partial: whether to write the study with the episodes that there are, and to run none.
         commits: of the code that produced the results used.
         machines: that produced them.
     """
@@ -45,13 +46,14 @@ class Runner:
     only: tuple[str, ...] = ()
     demos: Path | None = None
     development: bool = False
+    partial: bool = False
     commits: set[str] = field(default_factory=set)
     machines: set[str] = field(default_factory=set)
 
     @property
     def command(self) -> str:
         """The command that reproduces the study."""
-        return f"python -m studies {self.name}"
+        return f"python -m studies {self.name}{' --partial' if self.partial else ''}"
 
     def evaluate(self, key: str, *arguments: Any, **options: Any) -> EvaluationResult:
         """The results of `Study.make(*arguments, **options)`, from the work folder if they exist."""
@@ -60,6 +62,15 @@ class Runner:
     def run(self, key: str, study: Study) -> EvaluationResult:
         """The results of a study, from the work folder if they exist."""
         results = study.run(self.work / f"{key}.json", self.workers, name=key)
+        self.note_origin(results)
+        return results
+
+    def found(self, key: str, least: int) -> EvaluationResult | None:
+        """The results in the work folder, also of a part of a study; None if they have fewer episodes than `least`."""
+        path = self.work / f"{key}.json"
+        results = EvaluationResult.load(path) if path.exists() else None
+        if results is None or len(results.episodes) < least:
+            return None
         self.note_origin(results)
         return results
 

@@ -1,5 +1,6 @@
 """Fixtures that many tests share."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from closedform import Demos, Layout, kernels, load_demos
 from closedform.demos.catalog import CATALOG, cache_folder, cached_path
+from closedform.evaluation.mujoco_library import import_mujoco
 
 hypothesis.settings.register_profile(
     "closedform",
@@ -19,6 +21,8 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.load_profile("closedform")
+with contextlib.suppress(ImportError):
+    import_mujoco()  # with a rendering library, before a test imports it without one and nothing can be rendered
 kernels.PATIENCE = 3600.0  # tests of what is printed do not depend on how long compiling takes
 DATA = Path(__file__).parents[2] / "shared" / "data"
 

@@ -58,7 +58,16 @@ def test_what_is_missing_is_said(capsys, tmp_path, monkeypatch):
     )
     assert "needs demonstrations, found none" in said(capsys)
     assert "--view: expected browser or the name of an mp4 file" in said(capsys, "--view", "film.avi")
-    assert "episodes: expected 1 or more, found 0" in said(capsys, "--episodes", 0)
+    for name, value, message in (
+        ("episodes", 0, "episodes: expected 1 or more, found 0"),
+        ("steps", 0, "steps: expected 1 or more, found 0"),
+        ("seed", -3, "expected seeds from 0 to 2^32 - 1, found -3"),
+        ("coverage", 3, "coverage: expected 0 to 1, found 3"),
+        ("latency", "nan", "latency: expected 0 to 1, found nan"),
+        ("false-alarm-rate", 1, "false-alarm-rate: expected 0 to less than 1, found 1"),
+        ("setup", "arm.json", "--arm twin: expected no --setup, which is for a real arm"),
+    ):
+        assert message in said(capsys, f"--{name}", value)
     assert not list(tmp_path.iterdir())
 
 

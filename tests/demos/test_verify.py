@@ -106,8 +106,13 @@ def change_layout_of_folder(path):
 
 
 def change_layout_of_lerobot(path):
-    file = path / "meta" / "info.json"
+    file = path / "meta" / "closedform.json"
     file.write_text(file.read_text().replace("block", "clock"))
+
+
+def change_rate_of_lerobot(path):
+    file = path / "meta" / "info.json"
+    file.write_text(file.read_text().replace('"fps": 20', '"fps": 21'))
 
 
 def lose_the_description_of_hdf5(path):
@@ -130,6 +135,7 @@ def lose_an_episode_of_hdf5(path):
         ("demos.hdf5", change_layout_of_hdf5, "checksum mismatch in the layouts"),
         ("demos", change_layout_of_folder, "checksum mismatch in the layouts or the rate"),
         ("lr", change_layout_of_lerobot, "checksum mismatch in the layouts"),
+        ("lr", change_rate_of_lerobot, "checksum mismatch in the layouts, the rate"),
         ("demos.hdf5", lose_the_description_of_hdf5, "expected closedform_checksums for each episode"),
         ("demos.hdf5", lose_an_episode_of_hdf5, "checksum mismatch in the layouts, the rate or the number of episodes"),
     ],
@@ -181,6 +187,19 @@ def test_downloads_are_compared_with_what_they_were(originals, tmp_path):
     manifest_of(tmp_path / "demos.zarr").write_text("nonsense\n")
     with pytest.raises(ClosedFormError, match="expected lines of sha256 and name"):
         verify_demos(tmp_path / "demos.zarr")
+
+
+def test_layouts_and_checksums_in_info_json_are_read_as_before(originals, tmp_path):
+    """Where closedform wrote them before it had a file for them."""
+    shutil.copytree(originals[0] / "lr", tmp_path / "lr")
+    own, file = tmp_path / "lr" / "meta" / "closedform.json", tmp_path / "lr" / "meta" / "info.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "closedform": json.loads(own.read_text())}))
+    own.unlink()
+    found = load_demos(tmp_path / "lr")
+    assert found.verified == 3 and found.observation_layout == originals[1].observation_layout
+    own.write_text("[]")
+    with pytest.raises(ClosedFormError, match=r"closedform.json: expected layouts and checksums, found \[\]"):
+        load_demos(tmp_path / "lr")
 
 
 def test_files_without_checksums_are_read_as_before(originals, tmp_path):

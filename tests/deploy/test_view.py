@@ -127,7 +127,8 @@ def test_a_film_is_written(tmp_path):
 def test_a_browser_is_shown_the_newest_picture():
     pytest.importorskip("cv2")
     from closedform.deploy.journal import png
-    from closedform.deploy.view import Drawing, Page
+    from closedform.deploy.page import Page
+    from closedform.deploy.view import Drawing
 
     drawing = Drawing(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
     page = Page(drawing)
@@ -135,14 +136,14 @@ def test_a_browser_is_shown_the_newest_picture():
         with urllib.request.urlopen(page.address, timeout=30) as answer:
             assert b"/stream" in answer.read()
         page.show(step())
-        with urllib.request.urlopen(f"{page.address}stream", timeout=30) as answer:
+        with urllib.request.urlopen(page.address.replace("/?", "/stream?"), timeout=30) as answer:
             picture = png(drawing.draw(step()))
             assert answer.readline() == b"--picture\r\n"
             assert answer.readline() == b"Content-Type: image/png\r\n"
             assert int(answer.readline().split()[1]) == len(picture)
             assert answer.readline() == b"\r\n" and answer.read(len(picture)) == picture
         with pytest.raises(ConfigError, match="expected a free port"):
-            Page(drawing, int(page.address.rsplit(":", 1)[1].strip("/")))
+            Page(drawing, port=page.port)
     finally:
         page.close()
 

@@ -119,9 +119,12 @@ def test_without_render_there_are_results_and_reports_but_no_videos(tmp_path, ca
 @pytest.mark.parametrize("environment", [Displaced, DisplacedSaysSo])
 def test_targets_are_refused_where_displacements_are_taken(tmp_path, declared, environment):
     demos = paths()
-    save_demos(demos if declared else Demos(list(demos)), tmp_path / "demos")
+    shown = demos if declared else Demos(list(demos))
+    save_demos(shown, tmp_path / "demos")
     with pytest.raises(ClosedFormError, match=r"displacements, found positions; convert .*--actions displacements"):
         demos_for(environment(), "demos")
+    with pytest.raises(ClosedFormError, match="displacements, found positions; build it from demonstrations with"):
+        check_fit(environment(), make_policy("default", shown), "the policy")
     save_demos(to_displacements(demos, SCALE), tmp_path / "converted")
     converted, place = demos_for(environment(), "converted"), environment()
     seen = [place.reset(500), *(place.step(action).observation for action in converted[0].actions[:-1])]
@@ -131,7 +134,8 @@ def test_targets_are_refused_where_displacements_are_taken(tmp_path, declared, e
 @pytest.mark.parametrize("declared", [True, False])
 def test_displacements_are_refused_where_targets_are_taken(tmp_path, declared):
     demos = to_displacements(paths(), SCALE)
-    save_demos(demos if declared else Demos(list(demos)), tmp_path / "demos")
+    demos = demos if declared else Demos(list(demos))
+    save_demos(demos, tmp_path / "demos")
     with pytest.raises(ClosedFormError, match=r"positions, found displacements; convert .*--actions absolute"):
         demos_for(Bare(), "demos")
     policy = make_policy("default", demos)

@@ -56,11 +56,29 @@ def grasping_world(rng):
     return with_grasps(Demos(episodes, *layouts), "cube", hands[0])
 
 
+def with_marker(rng, demos):
+    """The same with a marker that is elsewhere in every episode, and at which the first object ends."""
+    layout, commanded = demos.observation_layout, demos.action_layout.bodies
+    places = [(e, columns) for e, columns in layout.slices() if e.kind == "position" and e.body not in commanded]
+    if not places:
+        return demos
+    episodes = []
+    for episode in demos:
+        observations = np.array(episode.observations)
+        marker = rng.normal(size=places[0][0].size)
+        observations[:, places[0][1]] += marker - observations[-1, places[0][1]]
+        episodes.append((np.hstack([observations, np.tile(marker, (len(observations), 1))]), episode.actions))
+    marker = Layout.of(("marker", "position", places[0][0].size))
+    return Demos(episodes, Layout((*layout.entries, *marker.entries)), demos.action_layout)
+
+
 @settings(max_examples=30, derandomize=True)
 @given(st.integers(0, 2**32 - 1))
 def test_all_three_plan_alike(seed):
     rng = np.random.default_rng(seed)
     demos = random_world(rng) if rng.random() < 0.6 else grasping_world(rng)
+    if rng.random() < 0.5:
+        demos = with_marker(rng, demos)
     process, sampler = CHAINS[int(rng.integers(len(CHAINS)))]
     policy = ClosedFormPolicy(
         demos,

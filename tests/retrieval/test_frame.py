@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closedform import ClosedFormError, Layout
+from closedform import ClosedFormError, ClosedFormPolicy, Demos, Layout
 from closedform.demos.encoding import Encoding
 from closedform.demos.rigid import into_frame, out_of_frame
 from closedform.kernels.records import Rows, Transfers
@@ -82,3 +82,46 @@ def test_voters_are_the_nearest_of_each_episode(neighbors):
     compiled = np.empty(N_VOTERS, np.int64)
     count = find_voters(np.arange(len(squared)), squared.astype(float), episodes, compiled)
     np.testing.assert_array_equal(compiled[:count], chosen)
+
+
+def reaches(rng, n_episodes=30, n_steps=20, apart=0.03, noise=0.02):
+    """A hand goes to about where a goal without a rotation is; a cup with one stands somewhere else, turned anyhow."""
+    episodes = []
+    for _ in range(n_episodes):
+        goal, angle = np.array([0.3, 0, 0]) + rng.normal(0, apart, 3), rng.normal(0, 0.02)
+        end = goal + rng.normal(0, noise, 3)
+        hand = np.linspace(0, 1, n_steps + 1)[:, None] * end
+        cup = np.array([0, 0.3, 0, 0, 0, np.sin(angle / 2), np.cos(angle / 2)])
+        episodes.append((np.hstack([hand[:-1], np.tile(cup, (n_steps, 1)), np.tile(goal, (n_steps, 1))]), hand[1:]))
+    layout = Layout.parse("hand position 3, cup position 3, cup quaternion 4, goal position 3")
+    return Demos(episodes, layout, Layout.parse("hand position 3"))
+
+
+def test_a_goal_without_a_rotation_is_not_worse_than_a_cup_with_one(both_ways):
+    demos = reaches(np.random.default_rng(0))
+    fair, unfair = (
+        ClosedFormPolicy(demos, fair_frames=fair, selection=False, relevance=False) for fair in (True, False)
+    )
+    queries = []
+    for goal in np.random.default_rng(1).normal([0.3, 0, 0], 0.05, (20, 3)):
+        queries.append(np.concatenate([0.8 * goal, [0, 0.3, 0, 0, 0, 0, 1], goal]))
+
+    def frames(policy):
+        return [policy.plan(query, seed=0).frame for query in queries]
+
+    def missed(policy):
+        return np.mean([np.linalg.norm(policy.plan(q, seed=0).actions[-1] - q[-3:]) for q in queries])
+
+    assert frames(fair).count("goal") > 15 > frames(unfair).count("goal")
+    assert missed(fair) < missed(unfair)
+
+
+def test_an_unrelated_body_without_a_rotation_does_not_replace_the_world():
+    rng = np.random.default_rng(0)
+    episodes = [  # the goal is anywhere, and the hand goes to the same place
+        (np.hstack([e.observations[:, :10], np.tile(rng.uniform(-0.3, 0.3, 3), (len(e), 1))]), e.actions)
+        for e in reaches(rng)
+    ]
+    demos = reaches(rng)
+    policy = ClosedFormPolicy(Demos(episodes, demos.observation_layout, demos.action_layout))
+    assert "goal" not in {policy.plan(observations[10], seed=0).frame for observations, _ in episodes}

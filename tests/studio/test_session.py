@@ -253,6 +253,31 @@ def test_did_that_help_compares_the_same_starts_without_and_with_the_last_episod
     assert alone.paired is None and "compare" in alone.notices[-1]
 
 
+def test_the_board_tells_runs_before_the_last_change_from_those_since():
+    session = make_session()
+    demonstrate(session)
+    until_next(session)
+    until_next(session)
+    session.delete(0)
+    board = session.board.to_json()
+    assert (board["before_edit"]["n"], board["since_edit"]["n"]) == (1, 0)
+
+
+def test_what_is_worth_watching_is_what_the_health_checks_say():
+    session = make_session()
+    session.examine()
+    assert session.findings == {"takes": {}, "current": True}
+    for _ in range(2):
+        demonstrate(session)
+        until_next(session)
+    session.delete(0)
+    session.collection.add(session.collection.held[0].episode, "demonstration")
+    session.examine()
+    findings = session.findings
+    assert findings is not None and list(findings["takes"]) == [2]
+    assert any("duplicate" in said for said in findings["takes"][2])
+
+
 def test_the_map_is_familiar_where_the_hand_was_demonstrated():
     session = _taught(4)
     session.show_map(True)

@@ -62,3 +62,42 @@ def until_next(session):
         if session.seed != seed:
             return
     raise AssertionError("the run never ended")
+
+
+class Filmed:
+    """A hand in space that can only be seen in pictures: it succeeds where it grips above a corner."""
+
+    observation_layout = Layout.of(("hand", "position", 3), (None, "other", 1))
+    action_layout = Layout.of(("hand", "position", 3), (None, "other", 1))
+    max_steps, rate = 60, 50.0
+    view, reach = ((0, 1, 0), (1, 0, 0), (0, 0, 1)), 10.0
+
+    def reset(self, seed):
+        self.place, self.grips = np.random.default_rng(seed).uniform(0, 1, 3), False
+        return self._seen()
+
+    def step(self, action):
+        self.place, self.grips = np.asarray(action[:3], np.float64), bool(action[3] > 0)
+        done = self.grips and bool(self.place[2] > 4)
+        return StepResult(self._seen(), float(done), done, done)
+
+    def render(self):
+        return np.full((48, 64, 3), int(20 * self.place[2]) % 256, np.uint8)
+
+    def hand(self):
+        return self.place
+
+    def closed(self):
+        return self.grips
+
+    def action_to(self, position, closed):
+        return np.array([*position, 1.0 if closed else -1.0])
+
+    def _seen(self):
+        return np.array([*self.place, float(self.grips)])
+
+
+def make_filmed_session(**options):
+    still = Episode(np.zeros((4, 4)), np.zeros((4, 4)))
+    policy = ClosedFormPolicy(Demos([still], Filmed.observation_layout, Filmed.action_layout, Filmed.rate))
+    return Session(Filmed(), Collection(policy, rate=Filmed.rate, env="filmed"), **options)

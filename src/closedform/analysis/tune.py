@@ -14,8 +14,9 @@ from closedform.demos.demos import Demos
 from closedform.errors import ClosedFormError, ClosedFormWarning, DataError
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig
+from closedform.policies.horizons import N_ACTION_STEPS, horizons
 
-_HORIZON = 8  # actions that are predicted, the same for all chunk lengths
+_HORIZON = 8  # actions that are predicted, the same for all chunk lengths; longer at high rates, as chunks are
 _N_SAMPLES = 2
 QUICK = {"n_diffusion_steps": 20, "n_perturbations": 8}  # enough to tell configurations apart
 _N_EPISODES = 100  # left out, evenly spread
@@ -29,7 +30,7 @@ GRID: dict[str, tuple[Any, ...]] = {
     "tau": (0.0, 0.01, 0.03, 0.07, 0.15, 0.3),
     "n_neighbors": (50, 200, 500, 1000, 2000, 5000),
 }
-"""The values tried for each parameter, one parameter after the other, in two passes."""
+"""The values tried for each parameter, one after the other, in two passes; chunks are as long in time at any rate."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def tune(
     """
     if len(demos) < 2:
         raise DataError("expected at least two episodes for leave-one-out prediction, found one")
-    config = start or ClosedFormConfig.preset()
+    config = start or ClosedFormConfig.preset("default", demos)
+    times = horizons(demos).get("n_action_steps", N_ACTION_STEPS) / N_ACTION_STEPS
     errors: dict[ClosedFormConfig, np.ndarray] = {}
     n_total, n_tried = 2 * sum(map(len, GRID.values())), 0
 
@@ -87,14 +89,14 @@ def tune(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ClosedFormWarning)  # about fewer windows than neighbors
                 policy = ClosedFormPolicy(demos, config=replace(candidate, **QUICK))
-            errors[candidate] = prediction_errors(policy)
+            errors[candidate] = prediction_errors(policy, round(times * _HORIZON))
         return errors[candidate]
 
     try_out(config)
     first = config
     for _ in range(2):
         for name, values in GRID.items():
-            for value in values:
+            for value in (round(times * value) for value in values) if name == "n_action_steps" else values:
                 if progress:
                     progress(f"{name} = {value}", n_tried / n_total)
                 n_tried += 1
@@ -112,19 +114,17 @@ def tune(
     return Tuning(_trial(config, errors[config]), _trial(first, errors[first]), trials)
 
 
-def prediction_errors(policy: ClosedFormPolicy) -> np.ndarray:
+def prediction_errors(policy: ClosedFormPolicy, horizon: int = _HORIZON) -> np.ndarray:
     """The leave-one-out error of each episode, (episodes,): E|X - a| + E min_i |X - A_i|, averaged over windows.
 
     X is a sampled chunk, a the recorded chunk, and A_i the demonstrated chunks behind X. The first term alone rewards
     averaging over modes, since the mean is nearest to all of them although nobody demonstrated it; the second term
-    penalizes the distance of a sample to anything that was demonstrated.
+    penalizes the distance of a sample to anything that was demonstrated. The first `horizon` actions are compared.
     """
     n_episodes = len(policy.episode_ids)
     chosen = np.unique(np.linspace(0, n_episodes - 1, min(_N_EPISODES, n_episodes)).astype(int)).tolist()
     errors = []
-    for left_out in leave_one_out(
-        policy, episodes=chosen, n_windows=_N_WINDOWS, n_samples=_N_SAMPLES, horizon=_HORIZON
-    ):
+    for left_out in leave_one_out(policy, episodes=chosen, n_windows=_N_WINDOWS, n_samples=_N_SAMPLES, horizon=horizon):
         missed = np.sqrt(np.nanmean(np.square(left_out.differences), axis=(2, 3)))
         errors.append(float(np.mean(missed + left_out.departures)))
     return np.array(errors)

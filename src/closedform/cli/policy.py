@@ -128,7 +128,7 @@ class Tune(Reading, ChoosingLayouts):
         check_writable(self.output)
         demos = self.settle(self.read(self.demos))
         with progress_bar() as say:
-            tuning = tune(demos, ClosedFormConfig.preset(self.preset), progress=say)
+            tuning = tune(demos, ClosedFormConfig.preset(self.preset, demos), progress=say)
         best, start = tuning.best, tuning.start
         for name in GRID:
             before, after = getattr(start.config, name), getattr(best.config, name)

@@ -17,11 +17,14 @@ from closedform.cli import streams
 from closedform.cli.data import ChoosingLayouts, Output, progress_bar
 from closedform.cli.policy import Choosing
 from closedform.errors import ConfigError
+from closedform.evaluation.environment import check_seed
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
 
 if TYPE_CHECKING:
     from closedform.deploy.arm_setup import ArmSetup
+    from closedform.deploy.control_config import ControlConfig
+    from closedform.deploy.operator import Operator
     from closedform.deploy.perception.marker_perception import MarkerPerception
     from closedform.deploy.run_config import RunConfig, RunResult
     from closedform.deploy.runner import Runner
@@ -35,8 +38,10 @@ _N_PICTURES = 5  # that the camera's place is found from
 class Run(Choosing, ChoosingLayouts):
     """Run a policy on an arm. Read docs/robot.md first: it begins with safety.
 
-    While it runs, type p (pause), r (resume) or s (stop) and Enter; Ctrl-C stops as well. Every stop is smooth and its
-    reason is in the record. A real arm that stopped for another reason than the end of an episode is not started again.
+    While it runs, type p (pause), r (resume), h (hand back to the policy) or s (stop) and Enter; Ctrl-C stops as well.
+    With --view browser, hold the mouse on the picture to take over: the tool follows until you release it. Every stop
+    is smooth and its reason is in the record. A real arm that stopped for another reason than the end of an episode is
+    not started again.
     """
 
     arm: Literal["ur", "twin"] = "twin"
@@ -71,16 +76,14 @@ class Run(Choosing, ChoosingLayouts):
     images: bool = False
     """Record every picture."""
     view: str | None = None
-    """Show the camera's picture with markers, plan and alarms: browser, or an mp4 file to write."""
+    """Show the camera's picture with markers, plan and alarms: browser (where you can also pause, stop and take over),
+    or an mp4 file to write."""
     output: Output = Path("run")
     """Folder for the record; an existing one is continued."""
 
     def run(self) -> None:
         """Checks everything that can be checked, and then moves."""
-        if self.episodes < 1:
-            raise ConfigError(f"episodes: expected 1 or more, found {self.episodes}")
-        if self.view is not None and self.view != "browser" and Path(self.view).suffix != ".mp4":
-            raise ConfigError(f"--view: expected browser or the name of an mp4 file, found {self.view!r}")
+        self._check()
         setup = self._setup() if self.arm == "ur" else None
         demos = None if self.demos is None else self.settle(load_demos(self.demos))
         policy = self.make(demos)
@@ -93,6 +96,25 @@ class Run(Choosing, ChoosingLayouts):
             results = self._run_twin(policy, alarm)
         done = sum(result.done for result in results)
         print(f"{done} of {len(results)} episodes done; record: {self.output}")
+
+    def _check(self) -> None:
+        """Refuses options out of range, and those of a real arm where there is none."""
+        for name in ("episodes", "steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}: expected 1 or more, found {getattr(self, name)}")
+        check_seed(self.seed, self.episodes)
+        for name, most in (("coverage", 1.0), ("latency", 1.0)):
+            if not 0 <= getattr(self, name) <= most:
+                raise ConfigError(f"{name}: expected 0 to {most:g}, found {getattr(self, name):g}")
+        if not 0 <= self.false_alarm_rate < 1:
+            raise ConfigError(f"false-alarm-rate: expected 0 to less than 1, found {self.false_alarm_rate:g}")
+        if self.view is not None and self.view != "browser" and Path(self.view).suffix != ".mp4":
+            raise ConfigError(f"--view: expected browser or the name of an mp4 file, found {self.view!r}")
+        for name in ("setup", "camera", "start"):
+            if self.arm == "twin" and getattr(self, name) is not None:
+                raise ConfigError(
+                    f"--arm twin: expected no --{name}, which is for a real arm: leave it out, or --arm ur"
+                )
 
     def _setup(self) -> ArmSetup:
         from closedform.deploy.arm_setup import ArmSetup
@@ -127,9 +149,11 @@ class Run(Choosing, ChoosingLayouts):
         from closedform.deploy.runner import Runner
         from closedform.twin.station import Station
 
-        station, keyboard = Station(), _Keyboard()
-        results = []
-        with contextlib.closing(station), self._viewing(station.perception, station.plane) as view:
+        station = Station()
+        results: list[RunResult] = []
+        operator = self._operator(policy, station.perception, station.plane, station.config)
+        _Keyboard(operator)
+        with contextlib.closing(station), self._viewing(station.perception, station.plane, operator) as view:
             check_layouts(policy, station.perception.observation_layout)
             for episode in range(self.episodes):
                 watched = self.view == "browser" or sys.stdin.isatty()
@@ -157,7 +181,7 @@ class Run(Choosing, ChoosingLayouts):
                         watch=None if view is None else view.show,
                     ) as runner,
                 ):
-                    results.append(self._episode(runner, self.seed + episode, keyboard))
+                    results.append(self._episode(runner, self.seed + episode, operator))
                 print(f"  the T covers {station.coverage():.3f} of the outline")
         return results
 
@@ -219,9 +243,11 @@ class Run(Choosing, ChoosingLayouts):
         from closedform.deploy.control_process import ControlProcess, ControlSpec
         from closedform.deploy.runner import Runner
 
-        results, keyboard = [], _Keyboard()
+        results: list[RunResult] = []
+        operator = self._operator(policy, live.perception, live.workspace.plane, live.config)
+        keyboard = _Keyboard(operator)
         spec = ControlSpec(live.make_arm, live.kinematics, live.config, live.workspace, self.output / "ticks")
-        with self._viewing(live.perception, live.workspace.plane) as view:
+        with self._viewing(live.perception, live.workspace.plane, operator) as view:
             for seed in range(self.seed, self.seed + self.episodes):
                 if place is not None:
                     place(seed)
@@ -249,17 +275,14 @@ class Run(Choosing, ChoosingLayouts):
                             runner.travel(self.start)
                         else:
                             runner.lower()
-                        results.append(self._episode(runner, seed, keyboard))
+                        results.append(self._episode(runner, seed, operator))
                 if place is None and not (results[-1].done or results[-1].steps == self.steps):
                     break  # somebody has to look why it stopped
         return results
 
-    def _episode(self, runner: Runner, seed: int, keyboard: _Keyboard) -> RunResult:
-        keyboard.runner = runner
-        try:
+    def _episode(self, runner: Runner, seed: int, operator: Operator) -> RunResult:
+        with operator.attached(runner):
             result = runner.run(seed=seed)
-        finally:
-            keyboard.runner = None
         print(f"seed {seed}: {'done' if result.done else 'ended'} after {result.steps} steps: {result.reason}")
         return result
 
@@ -271,16 +294,26 @@ class Run(Choosing, ChoosingLayouts):
             return None
         return lambda seen: coverage(1e-3 * seen[2], 1e-3 * seen[3], seen[4]) > self.coverage
 
+    def _operator(
+        self, policy: Policy[Any], perception: MarkerPerception, plane: Workplane, config: ControlConfig
+    ) -> Operator:
+        from closedform.deploy.operator import Operator
+
+        hand = policy.action_layout.entries[0].body or "hand"
+        layout = perception.observation_layout
+        return Operator(perception.tracker, plane, config.height, layout, hand, self._config().rate)
+
     @contextlib.contextmanager
-    def _viewing(self, perception: MarkerPerception, plane: Workplane) -> Iterator[View | None]:
-        from closedform.deploy.view import Drawing, Film, Page
+    def _viewing(self, perception: MarkerPerception, plane: Workplane, operator: Operator) -> Iterator[View | None]:
+        from closedform.deploy.page import Page
+        from closedform.deploy.view import Drawing, Film
 
         if self.view is None:
             yield None
             return
         drawing = Drawing(perception, plane)
         if self.view == "browser":
-            view = Page(drawing)
+            view = Page(drawing, operator)
             print(f"view: {view.address}", flush=True)
         else:
             view = Film(Path(self.view), drawing, 10.0)
@@ -335,8 +368,8 @@ def _check_reach(arm: Any, setup: ArmSetup, workspace: Any, start: tuple[float, 
 class _Keyboard:
     """Obeys what is typed while an episode runs, and waits for Enter between episodes, where somebody can type."""
 
-    def __init__(self):
-        self.runner: Runner | None = None
+    def __init__(self, operator: Operator):
+        self._operator = operator
         self._entered = threading.Semaphore(0)
         self._used = sys.stdin.isatty()
         if self._used:
@@ -350,10 +383,11 @@ class _Keyboard:
 
     def _listen(self) -> None:
         for line in sys.stdin:
-            key, runner = line.strip().lower(), self.runner
-            if runner is None:
+            key, operator = line.strip().lower(), self._operator
+            keys = {"p": operator.pause, "r": operator.resume, "h": operator.release, "s": operator.stop}
+            if not operator.runs:
                 self._entered.release()
-            elif key in ("p", "r", "s"):
-                {"p": runner.pause, "r": runner.resume, "s": runner.stop}[key]()
+            elif key in keys:
+                keys[key]()
             else:
-                streams.complain("expected p (pause), r (resume) or s (stop)")
+                streams.complain("expected p (pause), r (resume), h (hand back) or s (stop)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import webbrowser
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,8 @@ class Studio(Choosing):
     """
 
     env: str = "pusht"
-    """The environment: pusht, or one of your own with a drawing (package.module:function); see docs/studio.md."""
+    """The environment: pusht, a task of robomimic such as lift, or one of your own (package.module:function); see
+    docs/studio.md."""
     demos: str | None = None
     """The demonstrations to begin with: a path, or the name of a dataset; by default none."""
     record: Path | None = None
@@ -51,6 +53,7 @@ class Studio(Choosing):
 
         import_uvicorn()
         environment = make_environment(self.env)
+        _try_out(self.env, environment)
         template, policy = self._policies(environment)
         with contextlib.ExitStack() as stack:
             tape = None
@@ -130,6 +133,28 @@ def _still(environment: Environment) -> Demos:
     steps = 8
     episode = Episode(np.repeat(np.asarray(seen)[None], steps, axis=0), np.repeat(held[None], steps, axis=0))
     return Demos([episode], layout, actions, environment.rate)
+
+
+def _try_out(env: str, environment: Environment) -> None:
+    """Renders and steps a scene that cannot be drawn: fails now rather than later, and loads compiled code.
+
+    This has a thread of its own, since rendering is tied to the thread that began with it.
+    """
+    from closedform.evaluation.drawing import Draws
+    from closedform.evaluation.environment import can_render, make_environment
+    from closedform.evaluation.steering import Steers
+    from closedform.studio.picture import data_address
+
+    def try_out() -> None:
+        other = make_environment(env)
+        other.reset(0)
+        data_address(can_render(other, env).render())
+        if isinstance(other, Steers):
+            other.step(other.action_to(other.hand(), False))
+
+    if not isinstance(environment, Draws):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(try_out).result()
 
 
 def _open(address: str) -> None:

@@ -76,14 +76,14 @@ def demonstrated_positions(policy: Policy[Any]) -> np.ndarray:
             "description of the arm"
         )
     hand = policy.action_layout.entries[0].body
-    columns = _columns(policy.observation_layout, hand)
+    columns = position_columns(policy.observation_layout, hand)
     if columns is None:
         return np.concatenate([episode.actions[:, :2] for episode in policy.store.episodes])
     return np.concatenate([episode.observations[:, columns] for episode in policy.store.episodes])
 
 
-def _columns(layout: Layout, body: str | None) -> slice | None:
-    """Where the position of a body is in an observation."""
+def position_columns(layout: Layout, body: str | None) -> slice | None:
+    """Where the position (2,) of a body is in an observation; None if it is in none."""
     begin = 0
     for entry in layout.entries:
         if entry.body == body and body is not None and entry.kind == "position" and entry.size == 2:

@@ -1,29 +1,21 @@
-"""Views: what the camera sees with markers, plan and alarms drawn on it, as a film or live in a browser."""
+"""Views: what the camera sees with markers, plan and alarms drawn on it, as a film; `Page` shows it in a browser."""
 
 from __future__ import annotations
 
-import contextlib
-import http.server
-import threading
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from closedform.deploy.journal import png
 from closedform.deploy.perception.marker_perception import MarkerPerception
 from closedform.deploy.perception.opencv import import_cv2
 from closedform.deploy.perception.projection import project
 from closedform.deploy.runner import Step
 from closedform.deploy.workplane import Workplane
-from closedform.errors import ConfigError
 from closedform.evaluation.video import encode, require_av
 from closedform.files import check_writable, write_file
 
 _GREEN, _ORANGE, _RED, _WHITE = (40, 200, 80), (255, 150, 30), (230, 40, 40), (255, 255, 255)
-_PAGE = b"""<!doctype html><meta charset=utf-8><title>closedform run</title>
-<body style="margin:0;background:#222"><img src="/stream" style="width:100%;max-width:1280px">"""
-_BOUNDARY = b"picture"
 
 
 class View(Protocol):
@@ -67,6 +59,8 @@ class Drawing:
         text = f"{status.time:.1f} s  {status.mode.name}"
         if step.plan is not None:
             text += f"  distance {step.plan.distance:.2f}"
+        elif step.command is not None:
+            text += "  by hand"
         self._write(pixels, text, 20, _WHITE)
         for row, words in enumerate(filter(None, (alarm, status.reason))):
             self._write(pixels, words, 42 + 22 * row, _RED)
@@ -96,67 +90,3 @@ class Film:
         """Writes the film."""
         if self._frames:
             write_file(self._path, encode(self._frames, self._rate))
-
-
-class Page:
-    """Shows the newest picture in a browser on this machine, at `address`.
-
-    Args:
-        drawing: makes the pictures.
-        port: of the page; 0 takes any that is free.
-    """
-
-    def __init__(self, drawing: Drawing, port: int = 0):
-        self._drawing, self._picture, self._number = drawing, b"", 0
-        self._condition, self._closed = threading.Condition(), False
-        page = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                page._answer(self)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                return
-
-        try:
-            self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        except OSError as error:
-            raise ConfigError(f"the view: expected a free port, found {port} taken ({error.strerror})") from error
-        self._server.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self._server.server_address[1]}/"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="closedform-view", daemon=True)
-        self._thread.start()
-
-    def show(self, step: Step) -> None:
-        """Shows a picture to everybody who looks."""
-        with self._condition:
-            self._picture, self._number = png(self._drawing.draw(step)), self._number + 1
-            self._condition.notify_all()
-
-    def close(self) -> None:
-        """Ends the page."""
-        with self._condition:
-            self._closed = True
-            self._condition.notify_all()
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
-        request.send_response(200)
-        if request.path != "/stream":
-            request.send_header("Content-Type", "text/html")
-            request.end_headers()
-            request.wfile.write(_PAGE)
-            return
-        request.send_header("Content-Type", f"multipart/x-mixed-replace; boundary={_BOUNDARY.decode()}")
-        request.end_headers()
-        seen = 0
-        with contextlib.suppress(OSError):  # whoever looked went away
-            while True:
-                with self._condition:
-                    self._condition.wait_for(lambda seen=seen: self._closed or self._number > seen)
-                    if self._closed:
-                        return
-                    picture, seen = self._picture, self._number
-                head = b"--" + _BOUNDARY + b"\r\nContent-Type: image/png\r\nContent-Length: "
-                request.wfile.write(head + str(len(picture)).encode() + b"\r\n\r\n" + picture + b"\r\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -92,8 +92,8 @@ class Placement:
             found[body] = np.concatenate([observations[:, place], turned], axis=1)
         return found
 
-    def action(self, point: tuple[float, float]) -> np.ndarray:
+    def action(self, point: Sequence[float]) -> np.ndarray:
         """The action (2,) that moves the hand to a point; points outside of the scene are moved to its edge."""
         left, right, bottom, top = self.drawing.extent
         low, high = (min(left, right), min(bottom, top)), (max(left, right), max(bottom, top))
-        return np.clip(np.asarray(point, np.float64), low, high)
+        return np.clip(np.asarray(point[:2], np.float64), low, high)

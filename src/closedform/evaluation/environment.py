@@ -17,10 +17,12 @@ from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
+from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.policy import Policy
 
 _ENTRY_POINTS = "closedform.environments"
 _MOST_EPISODES = 100_000
+_N_EXAMINED = 50  # episodes of a policy, for what its actions are
 N_SEEDS = 2**32  # from 0
 _MEMBERS = ("observation_layout", "action_layout", "max_steps", "rate", "reset", "step")
 _ROBOMIMIC = tuple(name + choice for name in TASKS for choice in ("", "_poses"))
@@ -219,7 +221,7 @@ def check_fit(environment: EnvironmentSpec, subject: Demos | Policy, name: str) 
     expected = _commands(environment)
     if expected is None:
         return
-    found = meaning_of(subject) if isinstance(subject, Demos) else declared_meaning(subject.action_layout)
+    found = meaning_of(subject) if isinstance(subject, Demos) else policy_meaning(subject)
     if found is None or found == expected:
         return
     if isinstance(subject, Demos):
@@ -234,6 +236,14 @@ def check_fit(environment: EnvironmentSpec, subject: Demos | Policy, name: str) 
         f"{name} does not match the environment: expected actions that are {_WORDS[expected]}, found "
         f"{_WORDS[found]}; {advice}"
     )
+
+
+def policy_meaning(policy: Policy) -> Meaning | None:
+    """What a policy's actions are, as declared or as clear from some of its demonstrations; else None."""
+    if not isinstance(policy, DemonstrationPolicy):
+        return declared_meaning(policy.action_layout)
+    episodes = [episode for episode in policy.episodes[:_N_EXAMINED] if len(episode)]
+    return meaning_of(Demos(episodes, policy.observation_layout, policy.action_layout))
 
 
 def can_render(environment: object, name: str) -> Renders:

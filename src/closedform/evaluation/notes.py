@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from closedform.demos.conversion import meaning_of
-from closedform.demos.demos import Demos
+from closedform.evaluation.environment import policy_meaning
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.nearest_neighbor import NearestNeighborPolicy
@@ -16,7 +15,6 @@ from closedform.policies.policy import Policy
 
 NEARLY_ONE = 1.05  # effective number of demonstrations below which a plan copies one of them
 OUTSIDE = 0.05  # fraction of steps outside the range of the data that is worth a note
-N_EPISODES = 50  # that are examined for what actions are
 
 
 def policy_notes(policy: Policy[Any]) -> list[str]:
@@ -30,18 +28,12 @@ def policy_notes(policy: Policy[Any]) -> list[str]:
             "positions of bodies in the layouts of observations and actions"
         )
     converted = isinstance(policy, DemonstrationPolicy) and policy.targets is not None
-    if not converted and displaces(policy):
+    if not converted and policy_meaning(policy) == "displacements":
         notes.append(
             "actions look like displacements and are planned as such: displacements drift, since nothing pulls back to "
             "the demonstrated path; if the robot accepts targets, convert them with --actions absolute"
         )
     return notes
-
-
-def displaces(policy: DemonstrationPolicy[Any]) -> bool:
-    """Whether actions are displacements, as declared or as detected in some episodes."""
-    episodes = [episode for episode in policy.episodes[:N_EPISODES] if len(episode)]
-    return meaning_of(Demos(episodes, policy.observation_layout, policy.action_layout)) == "displacements"
 
 
 def copying_notes(policy: Policy[Any], n_effective: Sequence[float], where: str) -> list[str]:

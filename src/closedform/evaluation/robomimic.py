@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.encoding import matrix_of_axis_angle
+from closedform.demos.encoding import axis_angle_of, matrix_of_axis_angle
 from closedform.demos.episode import Episode
 from closedform.demos.formats.robomimic import controller_of, is_absolute
 from closedform.demos.load import load_demos
@@ -47,6 +47,8 @@ class Robomimic:
     """
 
     rate = _RATE
+    view = ((0, 1, 0), (1, 0, 0), (0, 0, 1))  # of the camera in front of the robot
+    reach = 0.8
 
     def __init__(self, task: str, *, poses: bool = False):
         self.task = TASKS[task]
@@ -56,6 +58,8 @@ class Robomimic:
         self.max_steps = self.task.max_steps
         _robosuite(task)  # reports missing packages now
         self._arms: list[Arm] = []
+        self._first_poses: list[Pose] = []
+        self._closes = False
         self._renderer: Any = None
 
     @cached_property
@@ -148,6 +152,7 @@ class Robomimic:
         goals = []
         for hand in action.reshape(-1, 7):
             goals.append((Pose(hand[:3].copy(), matrix_of_axis_angle(hand[None, 3:6])[0]), float(hand[6])))
+        self._closes = goals[0][1] > 0
         step_together(self._arms, goals, round(self._env.control_timestep / self._env.model_timestep))
         success = bool(self._env._check_success())
         return StepResult(self._observe(), float(success), success, success)
@@ -198,8 +203,25 @@ class Robomimic:
         self._renderer.update_scene(data, _CAMERA, self._shown)
         return self._renderer.render()
 
+    def hand(self) -> np.ndarray:
+        """The position of the first hand, (3,), for `Steering`."""
+        return np.array(self._arms[0].pose.position)
+
+    def action_to(self, position: np.ndarray, closed: bool) -> np.ndarray:
+        """The action that moves the first hand to a position, with the rotation it began with; others keep still."""
+        poses = [Pose(position, self._first_poses[0].axes), *self._first_poses[1:]]
+        grips = np.array([closed, *[False] * (len(poses) - 1)]) * 2.0 - 1.0
+        hands = zip(poses, grips, strict=True)
+        return np.concatenate([[*pose.position, *axis_angle_of(pose.axes), grip] for pose, grip in hands])
+
+    def closed(self) -> bool:
+        """Whether the first gripper was last commanded to close."""
+        return self._closes
+
     def _begin(self) -> np.ndarray:
         self._arms = [Arm(robot) for robot in self._env.robots]
+        self._closes = False
+        self._first_poses = [Pose(*map(np.array, arm.pose)) for arm in self._arms]
         return self._observe()
 
     def keyed(self) -> dict[str, np.ndarray]:

@@ -13,7 +13,10 @@ from typing import Any
 
 from closedform.errors import ConfigError
 
-_THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+_THREAD_LIMITS = (
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"),
+    *("OPENCV_FOR_THREADS_NUM", "LP_NUM_THREADS"),  # of OpenCV, and of Mesa's renderer on the CPU
+)
 _MOST_WORKERS = 1024
 
 

@@ -72,6 +72,7 @@ class GoalTerm(NamedTuple):
         columns, middle, scale: (G,)
         ends: (E, G)
         tolerance: t.
+        references, ratios: (G,)
     """
 
     weight: float
@@ -80,6 +81,8 @@ class GoalTerm(NamedTuple):
     middle: Any
     scale: Any
     tolerance: float
+    references: Any
+    ratios: Any
 
 
 class RelationTerm(NamedTuple):
@@ -124,7 +127,7 @@ class Transfers(NamedTuple):
     Attributes:
         n_action_steps: N_a.
         blocks: (blocks, 5) of start, size, turns, moves and hand, of an encoded action.
-        frames: (F, 3) of body, turns and whole; body -1 is the world.
+        frames: (F, 3) of body, turns, and 1 for a whole pose or 2 for a body without a rotation; body -1 is the world.
         hands: (H, 3) of body, position and rotation; -1 for what it lacks. One with a body and a position can grasp,
             and without a rotation it never turns.
         turns: (H, 3, 3), commanded axes relative to the observed axes.

@@ -96,7 +96,7 @@ def squared_distances(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tens
 def _goal_penalty(store: DeviceStore, queries: Tensor, rows: Tensor) -> Tensor:
     """The goal's term up to a constant. (B, D_z), (B, k) -> (B, k)."""
     goal = store.goal
-    needed = goal.middle - queries[:, goal.columns]
+    needed = goal.middle + goal.ratios * queries[:, goal.references] - queries[:, goal.columns]
     total = torch.full(rows.shape, goal.tolerance, device=rows.device)
     for g, still in enumerate(store.goal_still):
         total += ((still[rows] - needed[:, g, None]) * goal.scale[g]) ** 2
@@ -148,14 +148,18 @@ def choose_transfer(store: DeviceStore, rows: Tensor, squared: Tensor) -> Tensor
         wins = votes & (2 * same > votes.sum(1, keepdim=True))
         choice[:, h, 1] = torch.where(wins, held, -1).amax(1)
         best, least = choice[:, h, 0].clone(), torch.full((len(rows),), torch.inf, device=rows.device)
+        in_world = least
         share = torch.where(store.hand_of == h, store.transfers.weight, 0)
         for f, (body, _, whole) in enumerate(frames):
             choice[:, h, 0] = f
             chunks = transferred(store, encoded, poses, choice)
             deviations = chunks - (weights * chunks).sum(1, keepdim=True)
-            variance = (weights * deviations * deviations * share).sum((1, 2, 3)) * (
-                1.0 if whole else store.transfers.preference
-            )
+            variance = (weights * deviations * deviations * share).sum((1, 2, 3))
+            if body < 0:
+                in_world = variance
+            if whole != 1:  # a body without a rotation counts as a whole pose if it is better than the world
+                counts_once = (variance < in_world * (1 - 1e-6) - 1e-12) & (whole == 2)
+                variance = torch.where(counts_once, variance, store.transfers.preference * variance)
             better = variance < least * (1 - 1e-6) - 1e-12
             if body >= 0:
                 better &= choice[:, h, 1] != body

@@ -311,7 +311,7 @@ def choose_transfer(rows, neighbors, squared, transfers, rotation, choice):
     chunks = np.empty((count, n_action_steps * width))
     for h in range(n_hands):
         choice[h, 1] = _find_grasped(neighbors, voters, count, rows.held, h)
-        best, least = choice[h, 0], np.inf
+        best, least, in_world = choice[h, 0], np.inf, np.inf
         for f in range(n_frames):
             if frames[f, 0] >= 0 and frames[f, 0] == choice[h, 1]:
                 continue
@@ -333,7 +333,9 @@ def choose_transfer(rows, neighbors, squared, transfers, rotation, choice):
                         for v in range(count):
                             deviation = chunks[v, t * width + c] - mean
                             variance += share * weights[v] / total * deviation * deviation
-            if not frames[f, 2]:
+            if frames[f, 0] < 0:
+                in_world = variance
+            if frames[f, 2] == 0 or (frames[f, 2] == 2 and not variance < in_world * (1.0 - 1e-9) - 1e-12):
                 variance *= transfers.preference
             if variance < least * (1.0 - 1e-9) - 1e-12:
                 best, least = f, variance

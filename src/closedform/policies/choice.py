@@ -65,7 +65,7 @@ def make_policy(
     if demos is None:
         raise ConfigError(f"the policy {choice!r} needs demonstrations, found none")
     changes = {**saved, **parse_settings(policy_class.config_class, settings)}
-    return policy_class(demos, config=policy_class.config_class.preset(preset, **changes), progress=progress)
+    return policy_class(demos, config=policy_class.config_class.preset(preset, demos, **changes), progress=progress)
 
 
 def parse_settings(config: type[PolicyConfig], settings: Sequence[str]) -> dict[str, Any]:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 
+from closedform.demos.demos import Demos
 from closedform.diffusion.process import DDPM, Flow, Process
 from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.errors import ConfigError
+from closedform.policies.horizons import N_ACTION_STEPS, N_EXECUTE, horizons
 from closedform.retrieval.metric import METRICS
 
 PROCESSES = ("flow", "ddpm_cosine", "ddpm_linear")
@@ -16,6 +18,7 @@ TARGETS = ("auto", "off")
 FEATURES = ("identity", "scaled", "geometric", "custom")
 _INDEXES = ("auto", "exact", "faiss")
 _ROTATIONS = ("identity", "none")
+_GOALS = ("observed", "shared")
 MOST = {
     "n_obs_steps": 1_000,
     "n_action_steps": 10_000,
@@ -33,10 +36,10 @@ class PolicyConfig:
 
     n_obs_steps: int = 1
     """N_o, observations in a window."""
-    n_action_steps: int = 12
-    """N_a, actions in a chunk."""
-    n_execute: int = 4
-    """H, actions of a chunk that are executed before the next plan (receding horizon)."""
+    n_action_steps: int = N_ACTION_STEPS
+    """N_a, actions in a chunk; more for demonstrations at more than 20 Hz, see `horizons`."""
+    n_execute: int = N_EXECUTE
+    """H, actions of a chunk that are executed before the next plan (receding horizon); more likewise."""
     padding: bool = True
     """Whether windows may extend past an episode, repeating its first observation before and its last action after."""
     features: str = "geometric"
@@ -63,6 +66,9 @@ class PolicyConfig:
     """Whether to leave out observed numbers that are constant or exact copies of others, and not to stretch noise."""
     frames: str = "auto"
     """Frames that chunks are transferred in: world (the paper), auto, or a comma-separated list of names."""
+    fair_frames: bool = True
+    """Whether the frame of a body without a rotation counts as much as the whole pose of another, if it is better than
+    the world's; needs frames=auto."""
     missing_rotations: str = "identity"
     """Rotation of a hand whose actions command none: identity (it never turns, and can grasp) or none (it grasps
     nothing)."""
@@ -77,6 +83,9 @@ class PolicyConfig:
     """What it costs to leave the demonstration that is being followed, relative to how near it is; 0 is the paper."""
     goal_weight: float = 0.3
     """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
+    goals: str = "observed"
+    """Where goals are: observed (at a body that is never moved, if ends vary far less around it; hands have goals where
+    nothing else moves) or shared (of objects, the same in all episodes)."""
     symmetry: bool = True
     """Whether demonstrations count in all poses in which bodies look the same, where layouts declare symmetries."""
     relation_weight: float = 6.4
@@ -121,10 +130,12 @@ class PolicyConfig:
         "rest": False,
         "pace": False,
         "continuation": 0.0,
+        "fair_frames": False,
         "missing_rotations": "none",
         "symmetry": False,
         "targets": "off",
         "relation_weight": 0.0,
+        "goals": "shared",
     }
     """Values of parameters that are missing in policies saved by older versions."""
 
@@ -140,6 +151,7 @@ class PolicyConfig:
         _check(self.features in FEATURES, "features", _one_of(FEATURES), self.features)
         _check(self.metric in METRICS, "metric", _one_of(METRICS), self.metric)
         _check(self.missing_rotations in _ROTATIONS, "missing_rotations", _one_of(_ROTATIONS), self.missing_rotations)
+        _check(self.goals in _GOALS, "goals", _one_of(_GOALS), self.goals)
         _check(self.targets in TARGETS, "targets", _one_of(TARGETS), self.targets)
         _check(self.index in _INDEXES, "index", _one_of(_INDEXES), self.index)
         _check(1e-12 <= self.regularization <= 1e12, "regularization", "1e-12 to 1e12", self.regularization)
@@ -152,15 +164,24 @@ class PolicyConfig:
         _check(0 <= self.relation_weight <= 1e6, "relation_weight", "0 to 1e6", self.relation_weight)
 
     @classmethod
-    def preset(cls, name: str = "default", **parameters: Any) -> Self:
-        """The parameters of a preset, `default` or `paper`, with some of them replaced."""
+    def preset(cls, name: str = "default", demos: Demos | None = None, **parameters: Any) -> Self:
+        """The parameters of a preset, with some of them replaced.
+
+        Args:
+            name: `default` or `paper`.
+            demos: the demonstrations that they are for, whose rate sets the `horizons` of the default.
+            parameters: parameters to replace, by name.
+        """
         if name not in ("default", "paper"):
             raise ConfigError(f"unknown preset {name!r}: expected 'default' or 'paper'")
         known = [field.name for field in fields(cls)]
         for parameter in parameters:
             if parameter not in known:
                 raise ConfigError(f"{cls.__name__} has no parameter {parameter!r}: expected some of {', '.join(known)}")
-        chosen = {key: value for key, value in cls.PAPER.items() if key in known} if name == "paper" else {}
+        if name == "paper":
+            chosen = {key: value for key, value in cls.PAPER.items() if key in known}
+        else:
+            chosen = {} if demos is None else horizons(demos)
         if isinstance(parameters.get("n_action_steps"), Integral) and "n_execute" not in parameters:
             chosen["n_execute"] = min(chosen.get("n_execute", cls.n_execute), parameters["n_action_steps"])
         return cls(**{**chosen, **parameters})

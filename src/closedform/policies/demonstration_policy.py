@@ -8,6 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
@@ -80,8 +81,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
         if not isinstance(demos, Demos):
             demos = Demos(demos)
         elif not demos.finite:  # read for inspection only
-            demos = Demos(demos, demos.observation_layout, demos.action_layout)
-        made = self.make_config(preset, config, feature_map, parameters)
+            demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate)
+        made = self.make_config(preset, config, feature_map, parameters, demos)
         symmetry = Symmetry.find(demos) if made.symmetry else None
         ids = np.arange(len(demos)) if episode_ids is None else np.array(episode_ids, np.int64)
         self._build(
@@ -103,12 +104,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
         config: PolicyConfig | None,
         feature_map: Callable[[Any], Any] | None,
         parameters: dict[str, Any],
+        demos: Demos | None = None,
     ) -> Any:
         """The configuration from a policy's arguments, which must not contradict each other."""
         if isinstance(feature_map, str) or not (feature_map is None or callable(feature_map)):
             raise ConfigError(f"feature_map: expected a function, found {feature_map!r}; features= takes a name")
         if config is None:
-            config = cls.config_class.preset(preset, **parameters)
+            config = cls.config_class.preset(preset, demos, **parameters)
         elif parameters or preset != "default" or not isinstance(config, cls.config_class):
             others = [*parameters, *([f"preset {preset!r}"] if preset != "default" else [])]
             raise ConfigError(
@@ -280,10 +282,42 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """Plans with an agent's memory, and updates it."""
         made = self._plan(window[None], rng, memory.penalty, self._deadline.clock(), memory.lead)
         planned = self._deadline.clock()
-        scale = continuation_scale(made.plan.distance, made.model.kernel.h)
-        memory.remember(made.rows, made.plan.weights, made.model.store, scale)
+        self._remember(made, memory)
         self._deadline.remembered(planned)
         return made.plan
+
+    def plan_together(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
+    ) -> list[Plan]:
+        """Plans for several agents at once, each exactly as if it planned alone."""
+        if len(windows) == 1:
+            return [self.plan_remembering(windows[0], rngs[0], memories[0])]
+        plans = self.plan_first(windows, rngs, memories)
+        for _, remember in plans:
+            remember()
+        return [plan for plan, _ in plans]
+
+    def plan_first(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
+    ) -> list[tuple[Plan, Callable[[], None]]]:
+        """`plan_together`; the functions returned update the memories."""
+        several = self._plan_several(windows, rngs, memories)
+        return [
+            (made.plan, partial(self._remember, made, memory)) for made, memory in zip(several, memories, strict=True)
+        ]
+
+    def _plan_several(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
+    ) -> list[Made]:
+        clock = self._deadline.clock
+        return [
+            self._plan(window[None], rng, memory.penalty, clock(), memory.lead)
+            for window, rng, memory in zip(windows, rngs, memories, strict=True)
+        ]
+
+    def _remember(self, made: Made, memory: LoopMemory) -> None:
+        scale = continuation_scale(made.plan.distance, made.model.kernel.h)
+        memory.remember(made.rows, made.plan.weights, made.model.store, scale)
 
     def plan_with_model(
         self, observation: Any, *, seed: Seed, penalty: Callable[[Store], Penalty] | None = None

@@ -67,8 +67,10 @@ def on_device(model: Model, tensor: Callable[[np.ndarray], torch.Tensor]) -> tup
         goal=goal._replace(
             columns=whole(goal.columns),
             ends=tensor(goal.ends),
-            middle=tensor(goal.middle - center[goal.columns]),
+            middle=tensor(goal.middle - center[goal.columns] + goal.ratios * center[goal.references]),
             scale=tensor(goal.scale),
+            references=whole(goal.references),
+            ratios=tensor(goal.ratios),
         ),
         goal_still=tensor(np.empty((0, len(features))) if no_goal else _still(goal, features, row_episodes)),
         terms=tuple(moved(term) for term in model.kernel.terms if term.hook != Goal.hook),

@@ -21,6 +21,7 @@ FORMAT, NEURAL, EDITED, LEROBOT = "closedform-policy", "closedform-neural", "clo
 FORMAT_VERSION = 1
 WITH_REMOVED = 2  # the version of an index that has removed episodes, which earlier readers would show again
 FILES = {"config.json", "policy.safetensors", "summary.safetensors", "index.faiss"}
+PROCESSORS = {"policy_preprocessor.json", "policy_postprocessor.json"}  # LeRobot's, which our plugin for it adds
 PARTS = {"neural", "conditional", "unconditional", "novel", "familiar"}  # subfolders of an edited policy
 _LEROBOT_FILES = re.compile(r"model\.safetensors|policy_\w*normalizer_processor\.safetensors")
 ASSETS = Path(__file__).parent.parent / "assets"

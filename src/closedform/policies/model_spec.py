@@ -49,7 +49,7 @@ def model_spec(
             raise ConfigError(f"terms: expected objects of closedform.Term, found a {type(term).__name__}")
     if targets is not None:
         action_layout = targets.layout(action_layout)
-    goal = (Goal(config.goal_weight),) if config.goal_weight else ()
+    goal = (Goal(config.goal_weight, config.goals == "observed"),) if config.goal_weight else ()
     relation = (Relation(config.relation_weight),) if config.relation_weight else ()
     return ModelSpec(
         WindowSpec(observation_layout, action_layout, config.n_obs_steps, config.n_action_steps, config.padding),
@@ -72,6 +72,7 @@ def model_spec(
             config.frames,
             config.n_action_steps,
             identity=config.missing_rotations == "identity",
+            fair=config.fair_frames,
         ),
         SearchSpec(config.index, config.recall, config.n_neighbors or DEFAULT_NEIGHBORS),
         targets,

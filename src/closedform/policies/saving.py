@@ -22,6 +22,7 @@ from closedform.policies.folder import (
     FORMAT_VERSION,
     LEROBOT,
     NEURAL,
+    PROCESSORS,
     SEAL,
     WITH_REMOVED,
     as_path,
@@ -78,7 +79,7 @@ def register_reader(name: str) -> Callable[[ReaderT], ReaderT]:
 def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
     """Writes a policy to a folder; see `write_folder`."""
     folder = as_path(folder)
-    if not is_free(folder, lambda old: holds_only(old, FILES.__contains__, (FORMAT, NEURAL))):
+    if not is_free(folder, lambda old: holds_only(old, {*FILES, *PROCESSORS}.__contains__, (FORMAT, NEURAL))):
         raise LoadError(
             f"{folder}: expected an empty folder or a saved policy to replace, found other files; choose another"
         )
@@ -97,6 +98,7 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
         "episode_ids": np.ascontiguousarray(store.episode_ids[:: store.n_images]),
     }
     content = {
+        "type": "closedform",  # by which LeRobot finds its plugin
         "format": FORMAT,
         "format_version": FORMAT_VERSION if store.removed is None else WITH_REMOVED,
         "policy": type(policy).__name__,

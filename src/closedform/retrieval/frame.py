@@ -25,12 +25,14 @@ class Frame:
         body: which of the poses of `BodyPoses` it is; -1 for the world.
         turns: whether its axes turn with the body.
         whole: whether it is the whole pose of a body: position and rotation, if any body's rotation is observed.
+        bare: whether it is all there is of a body without a rotation, where others have one.
     """
 
     name: str
     body: int
     turns: bool
     whole: bool
+    bare: bool = False
 
 
 class BodyPoses:
@@ -76,7 +78,8 @@ class BodyPoses:
         frames = [Frame("world", -1, turns=False, whole=False)]
         some_turn = any(rotation is not None for _, _, rotation, _ in self.bodies)
         for index, (body, _, rotation, _) in enumerate(self.bodies):
-            frames.append(Frame(body, index, turns=rotation is not None, whole=rotation is not None or not some_turn))
+            turns = rotation is not None
+            frames.append(Frame(body, index, turns, whole=turns or not some_turn, bare=some_turn and not turns))
             if rotation is not None:
                 frames.append(Frame(f"{body}.position", index, turns=False, whole=False))
         return tuple(frames)
@@ -146,13 +149,31 @@ def voters(squared_distances: np.ndarray, episodes: np.ndarray) -> np.ndarray:
     return order[np.sort(first)[:N_VOTERS]]
 
 
-def disagreement(chunks: np.ndarray, squared_distances: np.ndarray, frame: Frame) -> float:
-    """The weighted variance of chunks (n, T * D) around their mean; near neighbors count more.
-
-    Among frames that are about as good, the whole pose of a body is preferred: even far from all demonstrations, it
-    preserves where a chunk touches the body. So the variance in any other frame counts twice.
-    """
+def disagreement(chunks: np.ndarray, squared_distances: np.ndarray) -> float:
+    """The weighted variance of chunks (n, T * D) around their mean; near neighbors count more."""
     weights = np.exp(-0.5 * squared_distances / max(float(squared_distances.mean()), 1e-300))
     weights /= weights.sum()
     deviations = chunks - weights @ chunks
-    return float(weights @ np.sum(deviations * deviations, axis=1)) * (1.0 if frame.whole else PREFERENCE)
+    return float(weights @ np.sum(deviations * deviations, axis=1))
+
+
+def counted(variance: float, frame: Frame, world: float, *, fair: bool) -> float:
+    """The variance of chunks in a frame as it counts when frames are compared.
+
+    Among frames that are about as good, the whole pose of a body is preferred: even far from all demonstrations, it
+    preserves where a chunk touches the body. So the variance in any other frame counts twice. A body that has no
+    rotation has no other pose either: if chunks agree better in its frame than in the world, it counts as a whole one.
+
+    Args:
+        variance: in this frame.
+        frame: the frame.
+        world: the variance in the world's.
+        fair: whether a body without a rotation can count as a whole pose among others that have one.
+    """
+    whole = frame.whole or (fair and frame.bare and is_less(variance, world))
+    return variance if whole else PREFERENCE * variance
+
+
+def is_less(variance: float, other: float) -> bool:
+    """Whether a variance is less than another, beyond rounding."""
+    return variance < other * (1 - 1e-9) - 1e-12

@@ -11,6 +11,7 @@ import numpy as np
 
 from closedform.demos.episode import Episode
 from closedform.kernels.records import Rows as RowsRecord
+from closedform.retrieval.ending import ended_alike
 from closedform.retrieval.feature_map import scaled
 from closedform.retrieval.index import ExactIndex
 from closedform.retrieval.model import Model
@@ -42,6 +43,7 @@ class InMemory:
         store = Store.of(spec.windows, episodes, episode_ids, rows, spec.symmetry)
         breathe()
         kernel = ObservationKernel.scaled_for(spec.kernel, store.feature_statistics, store.episodes)
+        store = ended_alike(spec, store, kernel)
         breathe()
         with np.errstate(over="ignore", invalid="ignore"):
             features = scaled(rows.lifted, kernel.offset, kernel.scale, "window")
@@ -58,6 +60,7 @@ class InMemory:
         kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes, known)
         if not kernel.has_scale_of(model.kernel):
             return self.build(model.spec, store.recorded, store.recorded_ids)
+        store = ended_alike(model.spec, store, kernel)
         kernel = replace(model.kernel, redundancy=kernel.redundancy)
         index = self.index.add(scaled(rows.lifted, kernel.offset, kernel.scale, "window"))
         breathe()
@@ -83,6 +86,7 @@ class InMemory:
         kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes, known)
         if not kernel.has_scale_of(model.kernel):
             return self.build(model.spec, store.recorded, store.recorded_ids)
+        store = ended_alike(model.spec, store, kernel)
         breathe()
         index = self.index.remove(np.repeat(keep, model.store.counts))
         make = self._weighed if weigh else self._fitted

@@ -15,7 +15,17 @@ from closedform.demos.episode import Episode
 from closedform.demos.layout import Layout
 from closedform.demos.rigid import into_frame, onto_grasped, out_of_frame
 from closedform.kernels.records import Transfers
-from closedform.retrieval.frame import N_VOTERS, PREFERENCE, BodyPoses, Frame, disagreement, frame_axes, voters
+from closedform.retrieval.frame import (
+    N_VOTERS,
+    PREFERENCE,
+    BodyPoses,
+    Frame,
+    counted,
+    disagreement,
+    frame_axes,
+    is_less,
+    voters,
+)
 from closedform.retrieval.hand import Hand, hands_of, held_bodies, rotation_near, turn_sum
 from closedform.retrieval.pace import paced
 from closedform.retrieval.scaling import ActionScaling, action_scaling
@@ -38,6 +48,7 @@ class TransferSpec:
         frames: the frames that actions can be expressed in, `auto` or names.
         n_action_steps: actions of a chunk.
         identity: whether a hand whose rotation is not commanded never turns, and can grasp; else it grasps nothing.
+        fair: whether bodies without a rotation can count as whole poses among others; only if frames are `auto`.
     """
 
     observation_layout: Layout
@@ -45,6 +56,7 @@ class TransferSpec:
     frames: str
     n_action_steps: int
     identity: bool = False
+    fair: bool = False
 
     def __post_init__(self) -> None:
         self.action_layout.check_commands()
@@ -80,6 +92,11 @@ class TransferSpec:
         """The requested frames."""
         return self.body_poses.select(self.frames)
 
+    @property
+    def is_fair(self) -> bool:
+        """Whether bodies without a rotation can count as whole poses; the world is then the first frame."""
+        return self.fair and self.frames == "auto"
+
     @cached_property
     def hands(self) -> tuple[Hand, ...]:
         """The hands that actions command; in the paper's policy, grasps are not detected."""
@@ -89,14 +106,14 @@ class TransferSpec:
     def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Blocks, frames and hands as the kernels read them.
 
-        (blocks, 5) of start, size, turns, moves and hand; (frames, 3) of body, turns and whole; (hands, 3) of body,
-        position and rotation.
+        (blocks, 5) of start, size, turns, moves and hand; (frames, 3) of body, turns and 1 if whole or 2 if bare;
+        (hands, 3) of body, position and rotation.
         """
         blocks = [
             (b.start, b.size, b.turns, b.moves, next(i for i, hand in enumerate(self.hands) if b.start in hand.columns))
             for b in self.encoding.blocks
         ]
-        frames = [(f.body, f.turns, f.whole) for f in self.selected_frames]
+        frames = [(f.body, f.turns, 2 if self.is_fair and f.bare else f.whole) for f in self.selected_frames]
         hands = [(hand.body, hand.position, hand.rotation) for hand in self.hands]
         return np.array(blocks, np.int64), np.array(frames, np.int64), np.array(hands, np.int64)
 
@@ -227,7 +244,7 @@ class Transfer:
         choice = self.world.copy()
         for h, hand in enumerate(self.hands):
             choice[h, 1] = _majority(store.held[rows[voting]][:, h])
-            least = np.inf
+            least = world = np.inf
             for f, frame in enumerate(self.frames):
                 if frame.body >= 0 and frame.body == choice[h, 1]:
                     continue
@@ -235,8 +252,11 @@ class Transfer:
                 tried[h, 0] = f
                 chunks = self.chunks(store, rows[voting], tried) * np.sqrt(self.scaling.weight)
                 chunks = chunks[..., hand.columns].reshape(len(voting), -1)
-                variance = disagreement(chunks, squared[voting], frame)
-                if variance < least * (1 - 1e-9) - 1e-12:
+                variance = disagreement(chunks, squared[voting])
+                if frame.body < 0:
+                    world = variance
+                variance = counted(variance, frame, world, fair=self.spec.is_fair)
+                if is_less(variance, least):
                     choice[h, 0], least = f, variance
         return choice
 

@@ -17,7 +17,7 @@ TUNABLE = ("bandwidth", "tau", "n_execute", "frames")
 
 @dataclass(frozen=True)
 class Pointer:
-    """Where a pressed mouse or finger is, in the units of positions; None if nothing is pressed."""
+    """Where a pressed mouse or finger is; None if nothing is pressed. See `Session.step`."""
 
     point: Point | None
 
@@ -73,6 +73,8 @@ def _command(content: dict[str, Any]) -> Command:
         return Command(name, Session.show_me)
     if name == "compare":
         return Command(name, Session.compare)
+    if name == "examine":
+        return Command(name, Session.examine)
     if name == "map":
         on = content.get("on")
         if not isinstance(on, bool):
@@ -109,8 +111,8 @@ def _point(value: Any) -> Point | None:
         return None
     if (
         not isinstance(value, list)
-        or len(value) != 2
+        or len(value) not in (2, 4)
         or not all(type(x) in (int, float) and abs(x) < 1e9 and math.isfinite(x) for x in value)
     ):
-        raise DataError(f"a pointer: expected two finite numbers, found {value!r:.40}")
-    return float(value[0]), float(value[1])
+        raise DataError(f"a pointer: expected two or four finite numbers, found {value!r:.40}")
+    return tuple(float(x) for x in value)

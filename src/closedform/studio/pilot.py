@@ -11,10 +11,12 @@ from typing import Any
 
 from closedform.errors import ClosedFormError
 from closedform.studio.messages import TUNABLE
+from closedform.studio.picture import data_address
 from closedform.studio.session import Job, Point, Session
 
 _MOST_WAITING = 64  # commands
 _LATE = 0.010  # seconds
+_BETWEEN_PICTURES = 0.08  # seconds, at least
 _N_LATENESS = 3000  # steps that lateness is counted over
 
 Publish = Callable[[str, dict[str, Any]], None]
@@ -42,6 +44,7 @@ class Pilot:
         self._closed = False
         self._lateness: deque[float] = deque(maxlen=_N_LATENESS)
         self._told: dict[str, Any] = {}
+        self._picture_after = 0.0
         self.session = make_session(self._in_background)
         self._thread = threading.Thread(target=self._run, name="closedform-studio", daemon=True)
 
@@ -133,13 +136,25 @@ class Pilot:
             self.session.notices.append(f"paused after an unexpected error: {error!r:.200}")
             self.session.paused = True
 
+    def _show_picture(self) -> None:
+        """Publishes a picture if the scene cannot be drawn and has changed."""
+        session, told = self.session, self._told
+        state, now = (session.seed, session.n_steps), time.monotonic()
+        if session.placement is not None or state == told.get("state") or now < self._picture_after:
+            return
+        told["state"] = state
+        self._guarded(lambda: self._publish("picture", {"address": data_address(session.render())}))
+        took = time.monotonic() - now
+        self._picture_after = now + max(_BETWEEN_PICTURES, 2 * took)  # slow rendering leaves half of the time to steps
+
     def _tell(self) -> None:
         session, told = self.session, self._told
+        self._show_picture()
         self._publish("frame", session.frame())
         if session.insight is not told.get("insight", self):
             told["insight"] = session.insight
             self._publish("insight", {"plan": session.insight})
-        for kind in ("paired", "map"):
+        for kind in ("paired", "map", "findings"):
             if getattr(session, kind) is not told.get(kind, self):
                 told[kind] = getattr(session, kind)
                 self._publish(kind, {"answer": told[kind]})

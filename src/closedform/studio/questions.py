@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from closedform.analysis.familiarity import Familiarity
+from closedform.analysis.health import examine
+from closedform.demos.demos import Demos
 from closedform.evaluation.drawing import Placement
 from closedform.evaluation.environment import Environment
 from closedform.evaluation.rollout import roll_out
@@ -53,6 +55,17 @@ def least_familiar_start(environment: Environment, policy: DemonstrationPolicy[A
     """The seed whose start is farthest from all demonstrations."""
     starts = np.stack([np.asarray(environment.reset(seed), np.float64) for seed in seeds])
     return int(seeds[int(np.argmax(_distances(policy, starts)))])
+
+
+def worth_watching(demos: Demos, numbers: Sequence[int]) -> dict[int, list[str]]:
+    """What the health checks found about episodes, by the numbers of their takes."""
+    found: dict[int, list[str]] = {}
+    for problem in examine(demos).problems:
+        if problem.episode is not None and problem.kind != "thin coverage":  # it is about what is missing
+            said = f"{problem.kind}: {problem.advice}"
+            known = found.setdefault(numbers[problem.episode], [])
+            known += [] if said in known else [said]
+    return found
 
 
 def familiarity_map(

@@ -40,6 +40,7 @@ class ScoreBoard:
             "runs": len(self._runs),
             "helped": len(self._runs) - len(alone),
             "alone": _rate(alone),
+            "before_edit": _rate([run for run in self._runs[: self._edited_at] if not run.helped]),
             "since_edit": _rate([run for run in self._runs[self._edited_at :] if not run.helped]),
             "recent": [
                 {"seed": run.seed, "helped": run.helped, "success": run.success, "score": round(run.score, 3)}

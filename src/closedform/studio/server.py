@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from closedform.demos.load import save_demos
 from closedform.errors import ClosedFormError, ConfigError, DataError, MissingExtraError
+from closedform.evaluation.drawing import Drawing
 from closedform.studio.messages import LONGEST, Claim, Command, Pointer, Watch, read_message
 from closedform.studio.pilot import Pilot
 from closedform.studio.session import Session
@@ -32,6 +33,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
+_PICTURE = Drawing((0, 1, 1, 0), {})  # a picture's own coordinates, for scenes that cannot be drawn
 _N_NOTICES = 20  # that wait for a slow page
 
 
@@ -188,14 +190,15 @@ class Server:
                 self._tell_roles()
 
     def _hello(self, session: Session) -> dict[str, Any]:
-        environment = session.environment
+        environment, placement = session.environment, session.placement
+        bodies = set() if placement is None else set(placement.drawing.bodies) - {placement.hand}
         return {
             "env": self._env,
             "rate": environment.rate,
             "max_steps": environment.max_steps,
-            "drawing": session.placement.drawing.to_json(),
-            "hand": session.placement.hand,
-            "frames": ["auto", "world", *(set(session.placement.drawing.bodies) - {session.placement.hand})],
+            "drawing": (_PICTURE if placement is None else placement.drawing).to_json(),
+            "hand": None if placement is None else placement.hand,
+            "frames": ["auto", "world", *sorted(bodies)],
         }
 
     def _heard(self, client: _Client, text: str) -> None:
@@ -217,6 +220,8 @@ class Server:
 
     def _show_take(self, client: _Client, session: Session, number: int) -> None:
         take = session.collection.take(number)
+        if session.placement is None:
+            raise DataError("an episode can be played only where the scene can be drawn; export it to look at it")
         poses = session.placement.poses(take.episode.observations.astype(float))
         content = {body: values.round(2).tolist() for body, values in poses.items()}
         text = json.dumps({"kind": "episode", "take": number, "poses": content})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -12,17 +12,19 @@ from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.demos.episode import Episode
 from closedform.errors import ClosedFormError, ConfigError
 from closedform.evaluation.drawing import Draws, Placement
-from closedform.evaluation.environment import N_SEEDS, Environment, check_seed
+from closedform.evaluation.environment import N_SEEDS, Environment, Renders, check_seed
+from closedform.evaluation.steering import Steering, Steers
 from closedform.policies.agent import Agent
 from closedform.studio.collection import Collection
 from closedform.studio.insight import insight
-from closedform.studio.questions import compare_policies, familiarity_map, least_familiar_start
+from closedform.studio.picture import thumbnail
+from closedform.studio.questions import compare_policies, familiarity_map, least_familiar_start, worth_watching
 from closedform.studio.score_board import Run, ScoreBoard
 from closedform.studio.take import Kind
 from closedform.studio.tape import Tape
 
 Driver = Literal["nobody", "person", "policy"]
-Point = tuple[float, float]
+Point = tuple[float, ...]
 Job = Callable[[], Any]
 Background = Callable[[Job, Callable[[Any], None]], None]  # the result is None if an edit got in the way
 
@@ -47,7 +49,8 @@ class Session:
     drove becomes an episode of the policy when it ends. All methods are called by one thread.
 
     Args:
-        environment: with a drawing of its bodies, and actions that are the position of one of them.
+        environment: with a drawing of its bodies and actions that are the position of one of them (`Draws`), or with
+            a picture and a hand that can be steered (`Steers`).
         collection: the episodes and the policy.
         tape: where stretches are recorded; None for nowhere.
         seed: of the first start.
@@ -55,12 +58,14 @@ class Session:
         background: runs slow jobs and hands their results to this thread, so that steps are not late.
 
     Attributes:
+        placement: where bodies are in the plane; None for an environment that only has a picture.
         driver: who drives.
         paused: whether time stands still.
         insight: of the last plan; None if there is none. See `closedform.studio.insight`.
         notices: lines for the person, oldest first, to be taken from here.
         paired: the last answer of `compare`.
         map: the last familiarity map; None while it is switched off.
+        findings: the last answer of `examine`.
     """
 
     def __init__(
@@ -73,17 +78,23 @@ class Session:
         spare: Callable[[], Environment] | None = None,
         background: Background = at_once,
     ):
-        if not isinstance(environment, Draws):
-            raise ConfigError(
-                "the studio draws scenes of planar bodies: expected an environment with a `drawing`, found a "
-                f"{type(environment).__name__} without"
-            )
         self.environment, self.collection = environment, collection
-        self.placement = Placement(environment.drawing, environment.observation_layout, environment.action_layout)
+        self.placement: Placement | None = None
+        if isinstance(environment, Draws):
+            layouts = environment.observation_layout, environment.action_layout
+            self.placement = self._controls = Placement(environment.drawing, *layouts)
+        elif isinstance(environment, Steers):
+            self._controls = Steering(environment)
+        else:
+            raise ConfigError(
+                "the studio needs something to show and to move: expected an environment with a `drawing`, or with "
+                f"`render`, `hand` and `action_to`, found a {type(environment).__name__} without; see docs/studio.md"
+            )
         self._tape, self._background = tape, background
         self._spare = spare or type(environment)
         self.paired: dict[str, Any] | None = None
         self.map: dict[str, Any] | None = None
+        self.findings: dict[str, Any] | None = None
         self._mapping = self._map_asked = self._measuring = False
         self.board, self.notices = ScoreBoard(), list[str]()
         self.paused = False
@@ -109,7 +120,12 @@ class Session:
         self._must_let_go = False  # who held on through the end of a run does not drive the next one by accident
 
     def step(self, pointer: Point | None = None) -> None:
-        """Advances by one control step, driven by a pointer (x, y) or, if None, by the policy."""
+        """Advances by one control step, driven by a pointer or, if None, by the policy.
+
+        Args:
+            pointer: where the mouse is pressed: (x, y) in the units of positions or, over a picture, in fractions of
+                it, then with the height by the wheel and 1 for a closed gripper.
+        """
         if pointer is None:
             self._must_let_go = False
         if self.paused:
@@ -208,6 +224,19 @@ class Session:
         self.paired = {"running": True, "n": _N_PAIRS, "take": last.number}
         self._background(run, keep)
 
+    def examine(self) -> None:
+        """Which episodes are worth watching? The answer of the health checks is in `findings`, by take."""
+        numbers, version = [take.number for take in self.collection.held], self.version
+        if not numbers:
+            self.findings = {"takes": {}, "current": True}
+            return
+        demos = self.collection.demos()
+
+        def keep(found: dict[int, list[str]] | None) -> None:
+            self.findings = {"takes": found or {}, "current": found is not None and version == self.version}
+
+        self._background(lambda: worth_watching(demos, numbers), keep)
+
     def show_map(self, on: bool) -> None:
         """Switches the familiarity map on or off."""
         self._mapping = on
@@ -216,10 +245,10 @@ class Session:
 
     def _draw_map(self) -> None:
         policy, familiarity = self.collection.policy, self._familiarity
-        if not self._mapping or self._map_asked or policy is None or familiarity is None:
+        placement, observation = self.placement, self.observation
+        if not self._mapping or self._map_asked or policy is None or familiarity is None or placement is None:
             return
         self._map_asked = True
-        placement, observation = self.placement, self.observation
 
         def keep(found: dict[str, Any] | None) -> None:
             self._map_asked = False
@@ -227,18 +256,23 @@ class Session:
 
         self._background(lambda: familiarity_map(policy, placement, observation, familiarity), keep)
 
+    def render(self) -> np.ndarray:
+        """An image of the scene; for environments without a drawing."""
+        return cast("Renders", self.environment).render()
+
     def frame(self) -> dict[str, Any]:
         """The current state for a page."""
-        poses = self.placement.poses(self.observation[None])
+        poses = {} if self.placement is None else self.placement.poses(self.observation[None])
         return {
             "poses": {body: np.round(pose[0], 3).tolist() for body, pose in poses.items()},
-            "target": None if self.target is None else np.round(self.target, 2).tolist(),
+            "target": None if self.target is None or not poses else np.round(self.target, 2).tolist(),
             "driver": self.driver,
             "paused": self.paused,
             "outcome": self.outcome,
             "seed": self.seed,
             "step": self.n_steps,
             "score": round(self.score, 4),
+            "closed": isinstance(self.environment, Steers) and self.environment.closed(),
             "recorded": len(self._observations),
             "waiting": self.collection.policy is None and self.driver == "nobody",
         }
@@ -249,7 +283,7 @@ class Session:
             self._kind: Kind = "correction" if self._policy_drove else "demonstration"
             self._helped = True
             self._taping(lambda tape: tape.begin())
-        action, observation = self.placement.action(pointer), self.observation
+        action, observation = self._controls.action(pointer), self.observation
         if self.n_steps % 2 == 0:
             self._look(observation)
         self._observations.append(observation)
@@ -323,6 +357,8 @@ class Session:
         """Makes an episode of what a person drove."""
         if self.driver != "person":
             return
+        if isinstance(self._controls, Steering):
+            self._controls.let_go()
         self.driver = "nobody"
         observations, actions = self._observations, self._actions
         self._observations, self._actions = [], []
@@ -333,6 +369,8 @@ class Session:
         episode = Episode(np.stack(observations), np.stack(actions))
         facts = {"seed": self.seed, "step": self.n_steps - len(observations)}
         take = self.collection.add(episode, self._kind, success, **facts)
+        if self.placement is None:
+            take.picture = thumbnail(self.render())
         self._taping(lambda tape: tape.end(take))
         self._edited()
 

@@ -26,6 +26,7 @@ class Take:
         success: whether it ended with the task accomplished; None if unknown.
         policy_id: its id in the policy; None while it is deleted.
         file: its number in the folder that is recorded to; None if it is not there.
+        picture: the address of a picture of its end, where a scene cannot be drawn.
     """
 
     number: int
@@ -34,22 +35,24 @@ class Take:
     success: bool | None = None
     policy_id: int | None = None
     file: int | None = None
+    picture: str = ""
     _summary: dict[str, Any] | None = field(default=None, repr=False)
 
-    def summary(self, placement: Placement) -> dict[str, Any]:
-        """What a thumbnail shows: the path of the hand and the first and last poses of all bodies."""
+    def summary(self, placement: Placement | None) -> dict[str, Any]:
+        """What a thumbnail shows: the path of the hand and the first and last poses of all bodies, or a picture."""
         if self._summary is None:
             self._summary = self._summarize(placement)
         return {**self._summary, "success": self.success}
 
-    def _summarize(self, placement: Placement) -> dict[str, Any]:
+    def _summarize(self, placement: Placement | None) -> dict[str, Any]:
+        known = {"number": self.number, "kind": self.kind, "steps": len(self.episode)}
+        if placement is None:
+            return {**known, "picture": self.picture}
         observations = self.episode.observations
         chosen = np.unique(np.linspace(0, len(observations) - 1, _N_POINTS).astype(int))
         poses = placement.poses(observations[chosen].astype(np.float64))
         return {
-            "number": self.number,
-            "kind": self.kind,
-            "steps": len(self.episode),
+            **known,
             "path": np.round(poses[placement.hand][:, :2], 1).tolist(),
             "first": {body: np.round(pose[0], 3).tolist() for body, pose in poses.items()},
             "last": {body: np.round(pose[-1], 3).tolist() for body, pose in poses.items()},

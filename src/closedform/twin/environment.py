@@ -69,9 +69,12 @@ class TwinTruth:
         """The scene as the camera sees it, without its flaws but with shadows."""
         world = self.station.world
         if self._renderer is None:
-            self._renderer = make_renderer(world, CAMERA_SIZE)
+            width, height = CAMERA_SIZE
+            self._renderer = make_renderer(world, (2 * width, 2 * height))
         world.advance()
-        return render(world, self._renderer, world.data, shadows=True)
+        large = render(world, self._renderer, world.data, shadows=True)
+        parts = large.reshape(large.shape[0] // 2, 2, large.shape[1] // 2, 2, 3)
+        return np.round(parts.mean(axis=(1, 3))).astype(np.uint8)  # smooth edges
 
     def close(self) -> None:
         """Releases the renderers."""

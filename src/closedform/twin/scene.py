@@ -45,9 +45,9 @@ def make_scene() -> tuple[str, dict[str, bytes]]:
 <compiler angle="radian" autolimits="true"/>
 <option timestep="{TIMESTEP}" integrator="implicitfast" cone="elliptic" impratio="10"/>
 <visual>
-  <global offwidth="{max(CAMERA_SIZE[0], 1280)}" offheight="{max(CAMERA_SIZE[1], 960)}"/>
+  <global offwidth="{2 * CAMERA_SIZE[0]}" offheight="{2 * CAMERA_SIZE[1]}"/>
   <headlight ambient="0.45 0.45 0.45" diffuse="0.35 0.35 0.35" specular="0 0 0"/>
-  <quality shadowsize="2048" offsamples="8"/><map znear="0.02" zfar="30"/>
+  <quality shadowsize="2048" offsamples="0"/><map znear="0.02" zfar="30"/>
 </visual>
 <asset>
   <texture type="skybox" builtin="gradient" rgb1="0.82 0.86 0.9" rgb2="0.5 0.55 0.62" width="64" height="64"/>

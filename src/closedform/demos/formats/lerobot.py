@@ -13,7 +13,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.formats.checksums import KEY, Checksums
 from closedform.demos.formats.common import ReadOptions, known_layout, known_rate, pick, split, whole_numbers
 from closedform.demos.formats.lerobot_tables import read_frames, read_tasks
-from closedform.demos.formats.lerobot_writer import write
+from closedform.demos.formats.lerobot_writer import OWN, write
 from closedform.errors import LoadError
 from closedform.files import read_json
 
@@ -53,10 +53,9 @@ def read(path: Path, options: ReadOptions) -> Demos:
     tasks = None
     if "task_index" in features:
         tasks = read_tasks(path, whole_numbers(path, "task_index", table["task_index"][ends - 1]))
-    stored = info.get("closedform")
-    stored = stored if isinstance(stored, dict) else {}
-    layouts = {key: known_layout(path / _INFO, key, stored.get(key)) for key in ("observation_layout", "action_layout")}
-    checksums = Checksums.from_json(path / _INFO, stored.get(KEY))
+    file, stored = _read_own(path, info)
+    layouts = {key: known_layout(file, key, stored.get(key)) for key in ("observation_layout", "action_layout")}
+    checksums = Checksums.from_json(file, stored.get(KEY))
     if checksums is not None:
         checksums.check_description(path, layouts, rate, len(ends))
     videos = [name for name, f in info["features"].items() if f.get("dtype") in _VISUAL]
@@ -77,6 +76,18 @@ def _read_info(path: Path) -> dict[str, Any]:
     if not isinstance(version, str) or version not in _VERSIONS:
         raise LoadError(f"{file}: expected a version of {', '.join(_VERSIONS)}, found {brief(version)}")
     return info
+
+
+def _read_own(path: Path, info: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Layouts and checksums that closedform wrote, and their file; older versions wrote them into info.json."""
+    file = path / "meta" / OWN
+    if not file.is_file():
+        stored = info.get("closedform")
+        return path / _INFO, stored if isinstance(stored, dict) else {}
+    stored = read_json(file)
+    if not isinstance(stored, dict):
+        raise LoadError(f"{file}: expected layouts and checksums, found {brief(stored)}")
+    return file, stored
 
 
 def _width(path: Path, name: str, shape: Any) -> int:

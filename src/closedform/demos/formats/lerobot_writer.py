@@ -14,6 +14,7 @@ from closedform.demos.formats.checksums import KEY, Checksums
 from closedform.demos.formats.common import require
 from closedform.files import appearing
 
+OWN = "closedform.json"  # in meta/: what LeRobot has no place for, and would drop from info.json when it adds episodes
 _DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 
 
@@ -48,7 +49,7 @@ def write(demos: Demos, path: Path) -> None:
         (target / "data" / "chunk-000").mkdir(parents=True)
         (target / "meta" / "episodes" / "chunk-000").mkdir(parents=True)
         write_table(
-            pa.table({name: _column(pa, name, values) for name, values in columns.items()}),
+            pa.table({name: _column(pa, values) for name, values in columns.items()}),
             target / _DATA_PATH.format(chunk_index=0, file_index=0),
         )
         write_table(
@@ -75,18 +76,19 @@ def write(demos: Demos, path: Path) -> None:
                 name: {"dtype": str(values.dtype), "shape": [values.shape[1]], "names": None}
                 for name, values in columns.items()
             },
-            "closedform": {
-                "observation_layout": demos.observation_layout.to_json(),
-                "action_layout": demos.action_layout.to_json(),
-                KEY: Checksums.of(demos, rate).to_json(),
-            },
         }
-        (target / "meta" / "info.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+        own = {
+            "observation_layout": demos.observation_layout.to_json(),
+            "action_layout": demos.action_layout.to_json(),
+            KEY: Checksums.of(demos, rate).to_json(),
+        }
+        for name, content in (("info.json", info), (OWN, own)):
+            (target / "meta" / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _column(pa: Any, name: str, values: np.ndarray) -> Any:
-    """A column; scalars where LeRobot has shape (1,), except vectors that happen to have one number."""
-    if values.shape[1] == 1 and name not in ("observation.state", "action"):
+def _column(pa: Any, values: np.ndarray) -> Any:
+    """A column; of scalars where a feature is one number, as LeRobot requires."""
+    if values.shape[1] == 1:
         return pa.array(values[:, 0])
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
 

@@ -74,6 +74,7 @@ export function sized(canvas) {
 export function thumbnail(canvas, hello, take) {
   const [context, w, h] = sized(canvas);
   context.clearRect(0, 0, w, h);
+  if (hello.hand === null) return pictured(context, w, h, take.picture);
   const view = fit(hello.drawing.extent, w, h, 2);
   for (const [body, pose] of Object.entries(hello.drawing.goals)) {
     context.fillStyle = COLORS.goal;
@@ -91,4 +92,17 @@ export function thumbnail(canvas, hello, take) {
   }
   line(context, view, take.path, take.kind === "recorded" ? COLORS.ink : COLORS.person, 1.4, 0.9);
   dot(context, view, take.path[0], 2, COLORS.ink);
+}
+
+const images = new Map(); // by address, so that one that was shown before is there at once
+
+function pictured(context, w, h, address) {
+  if (!address) return;
+  if (!images.has(address)) images.set(address, Object.assign(new Image(), { src: address }));
+  const image = images.get(address);
+  const show = () => {
+    const scale = Math.max(w / image.width, h / image.height), [wide, high] = [scale * image.width, scale * image.height];
+    context.drawImage(image, (w - wide) / 2, (h - high) / 2, wide, high);
+  };
+  if (image.complete) show(); else image.addEventListener("load", show, { once: true });
 }

@@ -10,12 +10,20 @@ export class Stage {
     this.trail = [];
     this.pointer = null;
     this.playback = null;
+    this.lift = 0;
+    this.grips = false;
     canvas.addEventListener("pointerdown", (event) => {
       if (event.button || !event.isPrimary) return;
       canvas.setPointerCapture(event.pointerId);
       this.#move(event);
       event.preventDefault();
     });
+    canvas.addEventListener("wheel", (event) => {
+      if (!this.pictured) return;
+      event.preventDefault();
+      this.lift -= Math.max(-0.05, Math.min(0.05, event.deltaY / 2000));
+      if (this.pointer) this.#tell();
+    }, { passive: false });
     canvas.addEventListener("pointermove", (event) => { if (this.pointer && event.isPrimary) this.#move(event); });
     for (const name of ["pointerup", "pointercancel", "lostpointercapture"]) canvas.addEventListener(name, () => this.release());
     window.addEventListener("blur", () => this.release());
@@ -26,7 +34,20 @@ export class Stage {
 
   hello(hello) {
     this.hello_ = hello;
+    this.pictured = hello.hand === null; // the scene cannot be drawn, and pictures of it arrive
+    this.image = null;
     this.frame = this.before = null;
+  }
+
+  picture(address) {
+    const image = new Image();
+    image.onload = () => { this.image = image; };
+    image.src = address;
+  }
+
+  grip() {
+    this.grips = !this.grips;
+    if (this.pointer) this.#tell();
   }
 
   // A new state; what is drawn moves there during the time of one step.
@@ -41,7 +62,7 @@ export class Stage {
     this.before = jumped ? frame.poses : this.#poses();
     this.frame = frame;
     this.arrived = performance.now();
-    if (frame.driver !== "nobody") this.trail = [...this.trail.slice(-60), { at: frame.poses[this.hello_.hand], driver: frame.driver }];
+    if (frame.driver !== "nobody" && !this.pictured) this.trail = [...this.trail.slice(-60), { at: frame.poses[this.hello_.hand], driver: frame.driver }];
   }
 
   play(take, poses, done) {
@@ -65,7 +86,11 @@ export class Stage {
     if (this.playback) this.stop();
     const box = this.canvas.getBoundingClientRect();
     this.pointer = this.#view().from(event.clientX - box.left, event.clientY - box.top);
-    this.onPointer(this.pointer);
+    this.#tell();
+  }
+
+  #tell() {
+    this.onPointer(this.pictured ? [...this.pointer, this.lift, this.grips ? 1 : 0] : this.pointer);
   }
 
   #view() {
@@ -83,6 +108,7 @@ export class Stage {
     context.clearRect(0, 0, w, h);
     if (!this.frame) return;
     const view = this.#view(), { drawing, hand } = this.hello_;
+    if (this.pictured) return this.#pictured(context, view);
     this.#ground(context, view, drawing);
     let poses = this.#poses();
     if (this.playback) poses = this.#played(context, view);
@@ -96,6 +122,20 @@ export class Stage {
     }
     if (!this.playback) this.#plan(context, view);
     this.#hand(context, view, poses);
+  }
+
+  // The last picture, and while a person drives, where the mouse is and what the gripper should do.
+  #pictured(context, view) {
+    if (this.image) context.drawImage(this.image, view.x0, view.y0, view.w, view.h);
+    if (!this.pointer) return;
+    const [x, y] = view.to(...this.pointer), gap = this.frame.closed ? 5 : 12;
+    Object.assign(context, { strokeStyle: COLORS.person, lineWidth: 3, lineCap: "round" });
+    for (const side of [-1, 1]) {
+      context.beginPath();
+      context.moveTo(x + side * gap, y - 9);
+      context.lineTo(x + side * gap, y + 9);
+      context.stroke();
+    }
   }
 
   #ground(context, view, drawing) {

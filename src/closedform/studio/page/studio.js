@@ -7,7 +7,7 @@ import { Timeline } from "./timeline.js";
 const $ = (id) => document.getElementById(id);
 const token = new URLSearchParams(location.search).get("token") || "";
 const percent = (x) => `${Math.round(100 * x)}%`;
-const state = { drives: false, filter: "all", takes: [], cards: new Map(), fresh: null };
+const state = { drives: false, filter: "all", takes: [], cards: new Map(), fresh: null, findings: {} };
 let socket = null, waiting = false, lastSent = undefined;
 
 const send = (message) => { if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message)); };
@@ -22,7 +22,7 @@ const stage = new Stage($("scene"), (point) => {
   waiting = true;
   requestAnimationFrame(() => {
     waiting = false;
-    if (lastSent) send({ type: "pointer", point: lastSent.map((x) => Math.round(100 * x) / 100) });
+    if (lastSent) send({ type: "pointer", point: lastSent.map((x) => Math.round(1e4 * x) / 1e4) });
   });
 });
 const timeline = new Timeline($("timeline"));
@@ -48,6 +48,9 @@ const heard = {
     state.hello = content;
     timeline.most = content.max_steps;
     stage.hello(content);
+    document.body.classList.toggle("pictured", stage.pictured);
+    $("task").textContent = stage.pictured ? "Hold the mouse to move the hand, turn the wheel for its height, press G to grip."
+      : content.env === "pusht" ? "Hold the mouse and push the T onto its outline." : "Hold the mouse and move the hand.";
     $("frames").replaceChildren(...content.frames.map((name) => new Option(name, name)));
     state.cards.clear();
     $("strip").replaceChildren();
@@ -69,6 +72,7 @@ const heard = {
       $("ending").textContent = frame.outcome === "success" ? `Solved in ${(frame.step / state.hello.rate).toFixed(1)} s` : "Out of time";
     }
   },
+  picture({ address }) { stage.picture(address); },
   insight({ plan }) {
     stage.plan = plan;
     $("planned").textContent = plan ? `planned in ${plan.milliseconds.toFixed(1)} ms` : "";
@@ -96,7 +100,7 @@ const heard = {
       return mark;
     }));
     const since = board.since_edit;
-    $("since").textContent = board.runs ? `${since.n ? `since the last change ${since.successes} of ${since.n}` : "none since the last change"}; ${board.helped} with help` : "";
+    showChange(board.before_edit, since, board.helped);
   },
   takes({ takes, can_undo }) {
     const known = new Set(state.takes.map((take) => take.number)), first = !state.cards.size;
@@ -104,6 +108,7 @@ const heard = {
     state.fresh = first ? null : takes.find((take) => !known.has(take.number))?.number;
     $("undo").disabled = !can_undo;
     showTakes();
+    if (state.filter === "watch") command("examine");
   },
   parameters({ values }) {
     for (const name of ["bandwidth", "tau", "n_execute", "frames"]) {
@@ -119,6 +124,12 @@ const heard = {
     $("compare").disabled = Boolean(answer?.running);
     $("compared").textContent = !answer ? "" : answer.running ? `running ${answer.n} starts without and with episode ${answer.take}`
       : `without episode ${answer.take}: ${answer.without} of ${answer.n}, with it: ${answer.with_it} (${answer.better} better, ${answer.worse} worse)`;
+  },
+  findings({ answer }) {
+    state.findings = answer?.takes ?? {};
+    for (const take of state.takes) if (state.cards.has(take.number)) mark(state.cards.get(take.number), take);
+    showTakes();
+    if (answer && !answer.current && state.filter === "watch") command("examine");
   },
   map({ answer }) {
     stage.map = answer;
@@ -176,15 +187,24 @@ function showBehind(plan) {
   }));
 }
 
+// How the policy did before the last change and since.
+function showChange(before, since, helped) {
+  const rate = ({ n, successes }) => (n ? `${percent(successes / n)} (${successes} of ${n})` : "no run");
+  $("since").textContent = before.n || since.n || helped
+    ? `before the last change ${rate(before)}, since ${rate(since)}; with help ${helped}` : "";
+}
+
 const filters = {
   all: () => true, success: (take) => take.success, correction: (take) => take.kind === "correction",
-  mine: (take) => take.kind !== "recorded",
+  mine: (take) => take.kind !== "recorded", watch: (take) => state.findings[take.number],
 };
 
 function showTakes() {
   const shown = state.takes.filter(filters[state.filter]).reverse(), numbers = new Set(state.takes.map((take) => take.number));
   for (const number of state.cards.keys()) if (!numbers.has(number)) state.cards.delete(number);
   $("count").textContent = shown.length === state.takes.length ? `${shown.length}` : `${shown.length} of ${state.takes.length}`;
+  $("strip").dataset.none = !state.takes.length ? "What you drive appears here, one episode each time that you let go."
+    : state.filter === "watch" ? "The health checks found nothing that you should look at." : "None of the episodes.";
   $("strip").replaceChildren(...shown.map((take) => {
     if (!state.cards.has(take.number)) state.cards.set(take.number, makeCard(take));
     const card = state.cards.get(take.number);
@@ -200,11 +220,18 @@ function showTakes() {
   if (state.fresh !== null && state.fresh !== undefined) $("strip").scrollLeft = 0;
 }
 
+// What the health checks found about an episode.
+function mark(card, take) {
+  const found = state.findings[take.number];
+  card.classList.toggle("found", Boolean(found));
+  card.title = [`${take.kind} of ${take.steps} steps: click to play it`, ...(found || [])].join("\n");
+}
+
 function makeCard(take) {
   const card = document.createElement("div"), label = document.createElement("span"), remove = document.createElement("button");
   card.className = `take ${take.kind}`;
   card.tabIndex = 0;
-  card.title = `${take.kind} of ${take.steps} steps: click to play it`;
+  mark(card, take);
   const name = document.createElement("b"), length = document.createElement("i");
   name.textContent = take.number;
   length.textContent = take.success ? "✓" : take.kind === "correction" ? "fix" : `${(take.steps / state.hello.rate).toFixed(0)} s`;
@@ -220,7 +247,9 @@ function makeCard(take) {
 }
 
 const toggle = () => (stage.playback ? stage.stop() : command("pause"));
-const keys = { r: () => command("retry"), " ": toggle, q: () => command("end"), z: () => command("undo") };
+const keys = {
+  r: () => command("retry"), " ": toggle, q: () => command("end"), z: () => command("undo"), g: () => stage.grip(),
+};
 document.addEventListener("keydown", (event) => {
   const typing = event.target.matches("input[type=number], select");
   if (typing || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !keys[event.key.toLowerCase()]) return;
@@ -230,17 +259,24 @@ document.addEventListener("keydown", (event) => {
 $("retry").onclick = keys.r;
 $("pause").onclick = toggle;
 $("end").onclick = keys.q;
+$("grip").onclick = keys.g;
 $("undo").onclick = keys.z;
 $("show-me").onclick = () => command("show_me");
 $("compare").onclick = () => command("compare");
 $("show-map").onchange = (event) => command("map", { on: event.target.checked });
 $("claim").onclick = () => send({ type: "claim" });
-$("seed").onchange = (event) => { command("start", { seed: Number(event.target.value) }); event.target.blur(); };
+$("seed").onkeydown = (event) => {
+  if (event.key === "Escape") event.target.blur();
+  if (event.key !== "Enter") return;
+  command("start", { seed: Number(event.target.value) });
+  event.target.blur();
+};
 for (const button of document.querySelectorAll("nav button, .bar button")) button.addEventListener("click", () => button.blur());
 for (const button of document.querySelectorAll("[data-filter]")) {
   button.addEventListener("click", () => {
     state.filter = button.dataset.filter;
     for (const other of document.querySelectorAll("[data-filter]")) other.classList.toggle("on", other === button);
+    if (state.filter === "watch") command("examine");
     showTakes();
   });
 }
