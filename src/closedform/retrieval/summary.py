@@ -80,6 +80,7 @@ class Summary:
             action_statistics=self.action_statistics.without(other.action_statistics),
             turn_sums=self.turn_sums - other.turn_sums,
             last_observations=last,
+            scatter=np.maximum(self.scatter - other.scatter, 0),
         )
 
     def extremes(self) -> np.ndarray:
