@@ -50,7 +50,7 @@ def test_version_and_help(capsys):
     [
         (
             [],
-            "Expected one of {calibrate, compare, convert, data, edit, eval, explain, fit, generate, index, info",
+            "Expected one of {calibrate, compare, convert, data, edit, eval, explain, fit, fleet, generate, index",
         ),
         (["inform"], "inform"),
         (["convert", "nowhere", "there"], "found nothing there"),

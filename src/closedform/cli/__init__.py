@@ -18,6 +18,7 @@ from closedform.cli import streams
 from closedform.cli.calibrate import Calibrate
 from closedform.cli.data import Convert, Data, Generate, Inspect
 from closedform.cli.evaluation import Compare, Eval, Report
+from closedform.cli.fleet import Fleet
 from closedform.cli.neural import Edit, Train
 from closedform.cli.policy import Explain, Fit, Index, Info, Tune
 from closedform.cli.run import Run
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Any] = {
     "eval": Eval,
     "explain": Explain,
     "fit": Fit,
+    "fleet": Fleet,
     "generate": Generate,
     "index": Index,
     "info": Info,

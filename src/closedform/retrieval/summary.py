@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -69,6 +69,25 @@ class Summary:
             held=np.concatenate([self.held, other.held]),
             scatter=self.scatter + other.scatter,
         )
+
+    def without(self, other: Summary, index: int) -> Summary:
+        """The summary without an episode, given its summary and index; others must reach the same extremes."""
+        last = self.last_observations.copy()
+        last[index] = np.nan
+        return replace(
+            self,
+            feature_statistics=self.feature_statistics.without(other.feature_statistics),
+            action_statistics=self.action_statistics.without(other.action_statistics),
+            turn_sums=self.turn_sums - other.turn_sums,
+            last_observations=last,
+            scatter=np.maximum(self.scatter - other.scatter, 0),
+        )
+
+    def extremes(self) -> np.ndarray:
+        """The lowest and highest values of features, and of actions in all frames and as recorded; (m,)."""
+        lows = self.feature_statistics.low, self.action_statistics.low, self.action_range[:1]
+        highs = self.feature_statistics.high, self.action_statistics.high, self.action_range[1:]
+        return np.concatenate([array.ravel() for array in (*lows, *highs)])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """The arrays to save, by name."""
