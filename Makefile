@@ -78,6 +78,8 @@ paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks;
 	$(BIN)/python -m studies robot
 	$(BIN)/python -m studies.robot_clock
 	$(BIN)/python -m studies deadline
+	$(BIN)/python -m studies realtime
+	$(BIN)/python -m studies monitor
 
 wide: .venv/.dev .venv-wide/.made  # about seven hours on two cores; resumes if interrupted, parts can be run elsewhere
 	$(BIN)/python -m studies wide --only 'pusht_*' 'robomimic_*'

@@ -18,7 +18,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.load import load_demos
 from closedform.errors import LoadError
 from closedform.evaluation.intervals import bootstrap_ci95, ratio_ci95, wilson_ci95
-from closedform.evaluation.pusht import PushT, start_state
+from closedform.evaluation.pusht import PushT
 from closedform.files import read_json, write_file
 from closedform.policies.choice import make_policy
 from closedform.policies.policy import Policy
@@ -126,9 +126,9 @@ def run_episode(address: str, seed: int) -> Outcome:
 
 def _seeds(right: bool, n: int) -> Iterator[int]:
     """The first seeds whose episode starts with the block on one side."""
-    seed = FIRST_SEED
+    seed, environment = FIRST_SEED, PushT()
     while n:
-        if bool(start_state(seed)[2] > MIDDLE) == right:
+        if bool(environment.reset(seed)[2] > MIDDLE) == right:
             yield seed
             n -= 1
         seed += 1
