@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,10 @@ from studies.studio.person import Person
 
 TARGET = Path(__file__).parent.parent / "docs" / "images"
 WIDTH, HEIGHT, COLORS = 720, 405, 128
-DRIVEN, LONGEST, LAST = 28, 150, 8  # steps: of the person, of a recording, and of its end
+ACCENTS = ("#f0722b", "#2f6fd6", "#23966a", "#d1404a", "#d99a1c", "#8a63c9", "#9db6de", "#bfe5d3", "#5d6b86")
+
+BAND = 24  # pixels that an accent has in the image that the palette is made of
+DRIVEN, LONGEST, LAST = 45, 220, 12  # steps: of the person, of a recording, and of its end
 MOST = 2_000_000  # bytes
 
 
@@ -34,16 +38,16 @@ class Slow(PushT):
     rate = 1.0
 
 
-def film(hands: Hands, seed: int) -> tuple[list[Image.Image], bool]:
-    """A picture of the page at each step of a run, and whether it was solved."""
+def film(hands: Hands, seed: int) -> tuple[list[tuple[int, Image.Image]], bool]:
+    """Pictures of the page during a run, each with its step, and whether it was solved."""
     hands.start(seed, holding=True)
-    person, frame, pictures = Person((0, seed), patient=False), hands.see(), list[Image.Image]()
-    while len(pictures) < LONGEST and not frame["outcome"]:
-        hands.hold(person.point(frame) if len(pictures) < DRIVEN else None)
+    person, frame, pictures = Person((0, seed), patient=False), hands.see(), list[tuple[int, Image.Image]]()
+    while frame["step"] < LONGEST and not frame["outcome"]:
+        hands.hold(person.point(frame) if frame["step"] < DRIVEN else None)
         frame = hands.see()
-        pictures.append(picture(hands.page))
+        pictures.append((frame["step"], picture(hands.page)))
     hands.hold(None)
-    pictures += [picture(hands.page)] * LAST
+    pictures.append((frame["step"] + 1, picture(hands.page)))
     return pictures, frame["outcome"] == "success"
 
 
@@ -52,16 +56,21 @@ def picture(page: Any) -> Image.Image:
     return Image.open(io.BytesIO(page.screenshot(type="jpeg", quality=92))).convert("RGB")
 
 
-def save_recording(pictures: list[Image.Image], path: Path) -> None:
+def save_recording(pictures: list[tuple[int, Image.Image]], path: Path) -> None:
     """Writes a GIF at the environment's real speed, all frames with the colors of one palette."""
-    small = [image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS) for image in pictures]
+    small = [image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS) for _, image in pictures]
     shown = [small[len(small) * k // 5] for k in range(5)]
-    together = Image.new("RGB", (WIDTH, HEIGHT * len(shown)))
+    together = Image.new("RGB", (WIDTH, HEIGHT * len(shown) + BAND * len(ACCENTS)))
     for k, image in enumerate(shown):
         together.paste(image, (0, HEIGHT * k))
+    for k, color in enumerate(ACCENTS):
+        together.paste(color, (0, HEIGHT * len(shown) + BAND * k, WIDTH, HEIGHT * len(shown) + BAND * (k + 1)))
     palette = together.quantize(COLORS)
     frames = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in small]
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=round(1000 / PushT.rate), loop=0)
+    steps = [step for step, _ in pictures]
+    spans = [max(1, after - step) for step, after in itertools.pairwise(steps)]
+    durations = [round(1000 * span / PushT.rate) for span in (*spans, LAST)]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
 
 
 def main() -> None:
@@ -75,13 +84,14 @@ def main() -> None:
         page.evaluate("rate => { studio.state.hello.rate = rate; studio.state.cards.clear(); }", PushT.rate)
         page.locator("[data-filter=all]").click()  # shows seconds as they would be
         page.evaluate("document.getElementById('clock').hidden = true")  # a slowed clock says nothing
-        hands, pictures = Hands(page), list[Image.Image]()
+        hands, pictures = Hands(page), list[tuple[int, Image.Image]]()
         for seed in range(arguments.seed, arguments.seed + 20):
             pictures, solved = film(hands, seed)
-            print(f"seed {seed}: {'solved' if solved else 'not solved'} in {len(pictures) - LAST} steps", flush=True)
+            print(f"seed {seed}: {'solved' if solved else 'not solved'} in {pictures[-1][0]} steps", flush=True)
             if solved:
                 break
-        pictures[DRIVEN + 12].save(arguments.output / "studio.png", optimize=True)
+        after = next(image for step, image in pictures if step >= DRIVEN + 20)
+        after.save(arguments.output / "studio.png", optimize=True)
         save_recording(pictures, arguments.output / "studio.gif")
         page.set_viewport_size({"width": 390, "height": 844})
         hands.pause(False)
