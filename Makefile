@@ -105,7 +105,7 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 
 .venv/.dev: .venv/.created pyproject.toml constraints.txt
 	$(PIP) torch  # by itself, so that the constrained build is the one that is found
-	$(PIP) --editable '.[data,pusht,robosuite,twin,ur,studio,serve,plots,neural,ann,dev]'
+	$(PIP) --editable '.[data,pusht,robosuite,twin,pixels,ur,studio,serve,plots,neural,ann,dev]'
 	touch $@
 
 .venv/.bench: .venv/.created pyproject.toml constraints.txt benchmarks/requirements.txt

@@ -273,7 +273,10 @@ def _numbers(robust: list[dict[str, Any]]) -> str:
 def _missing(rows: list[dict[str, Any]], robust: list[dict[str, Any]]) -> str:
     """What was not evaluated, in words."""
     missing = sorted(set(names()) - {row["key"] for row in (*rows, *robust)})
-    return f"Not evaluated: {', '.join(f'`{key}`' for key in missing)}." if missing else ""
+    text = f"Not evaluated: {', '.join(f'`{key}`' for key in missing)}." if missing else ""
+    if any(row["episodes"] < N_EPISODES for row in rows):
+        text += f" Evaluations of fewer than {N_EPISODES} episodes are cut off, in the order of their seeds."
+    return text
 
 
 def _draw_scene(runner: Runner) -> None:

@@ -29,6 +29,7 @@ from closedform.retrieval.in_memory import InMemory
 from closedform.retrieval.recorded_steps import RecordedSteps
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
+from tests.retrieval.test_goal import marked_pushes
 from tests.retrieval.test_hand import demos_of
 
 pytest.importorskip("faiss", reason="faiss is not installed: pip install 'closedform[ann]'")
@@ -87,16 +88,19 @@ def demos_with(kind):
         return planar_demos(rng)
     if kind == "held":
         return demos_of(6)
+    if kind == "marked":
+        return marked_pushes(rng, n_episodes=8)
     pairs = [(observations_of(SPATIAL, rng, 20), observations_of(SPATIAL_ACTION, rng, 20)) for _ in range(4)]
     return Demos(pairs, SPATIAL, SPATIAL_ACTION)
 
 
-@pytest.mark.parametrize("kind", ["planar", "spatial", "held"])
+@pytest.mark.parametrize("kind", ["planar", "spatial", "held", "marked"])
 def test_bodies_and_hands_are_the_same(both_ways, kind):
     demos = demos_with(kind)
     small, large = both_models(demos, n_action_steps=4)
     assert_same_rows(small, large, np.arange(len(small)))
     assert kind != "held" or (np.asarray(large.store.held[:]) >= 0).any()
+    assert kind != "marked" or large.kernel.hooked.goal.ratios.all()
 
 
 @pytest.mark.parametrize("preset", ["paper", "default"])

@@ -22,7 +22,7 @@ from closedform.cli.fleet import Fleet
 from closedform.cli.neural import Edit, Train
 from closedform.cli.policy import Explain, Fit, Index, Info, Tune
 from closedform.cli.run import Run
-from closedform.cli.serve import Serve
+from closedform.cli.serve import Monitor, Serve
 from closedform.cli.studio import Studio
 
 __all__ = ["COMMANDS", "main", "run"]
@@ -41,6 +41,7 @@ COMMANDS: dict[str, Any] = {
     "index": Index,
     "info": Info,
     "inspect": Inspect,
+    "monitor": Monitor,
     "report": Report,
     "run": Run,
     "serve": Serve,

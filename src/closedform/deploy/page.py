@@ -22,7 +22,7 @@ from closedform.deploy.view import Drawing
 from closedform.errors import ConfigError
 
 _HTML = Path(__file__).with_name("page.html")
-_BOUNDARY = b"picture"
+_NEXT = b"--picture\r\nContent-Type: image/png\r\n\r\n"
 _MOST = 200  # bytes of a request
 
 
@@ -122,16 +122,16 @@ class Page:
         seen = 0
         with contextlib.suppress(OSError):  # whoever looked went away
             request.send_response(HTTPStatus.OK)
-            request.send_header("Content-Type", f"multipart/x-mixed-replace; boundary={_BOUNDARY.decode()}")
+            request.send_header("Content-Type", "multipart/x-mixed-replace; boundary=picture")
             request.end_headers()
+            request.wfile.write(_NEXT)
             while True:
                 with self._condition:
                     self._condition.wait_for(lambda seen=seen: self._closed or self._number > seen)
                     if self._closed:
                         return
                     picture, seen = self._picture, self._number
-                head = b"--" + _BOUNDARY + b"\r\nContent-Type: image/png\r\nContent-Length: "
-                request.wfile.write(head + str(len(picture)).encode() + b"\r\n\r\n" + picture + b"\r\n")
+                request.wfile.write(picture + b"\r\n" + _NEXT)  # browsers show a picture once the next one begins
 
 
 def obey(operator: Operator, path: str, body: bytes) -> str:

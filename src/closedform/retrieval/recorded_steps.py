@@ -282,6 +282,7 @@ def _store(
         action_statistics=summary.action_statistics,
         action_ranges=summary.action_range[None],
         last_observations=summary.last_observations,
+        scatter=summary.scatter,
         removed=removed,
     )
 

@@ -46,6 +46,7 @@ class Store:
         action_ranges: (E, 2, D_a), the lowest and highest value of each number of an action.
         last_observations: (E, D_o), NaN for empty episodes.
         symmetry: what makes images; None if there are none.
+        scatter: (1, D_z), of features within episodes, if statistics have one group for all; NaN if unknown.
         removed: (E,), episodes that were removed but whose rows stay, and are never found; None if there are none.
     """
 
@@ -66,6 +67,7 @@ class Store:
     action_ranges: np.ndarray
     last_observations: np.ndarray
     symmetry: Symmetry | None = None
+    scatter: np.ndarray | None = None
     removed: np.ndarray | None = None
 
     @classmethod
@@ -104,6 +106,13 @@ class Store:
 
     def __len__(self) -> int:
         return len(self.row_steps)
+
+    @property
+    def variance_within(self) -> np.ndarray:
+        """(D_z,), the variance of features around the means of their episodes, before scaling; NaN if unknown."""
+        statistics = self.feature_statistics
+        scatter = statistics.scatter if self.scatter is None else self.scatter
+        return scatter.sum(0) / max(int(statistics.count.sum()), 1)
 
     @property
     def n_images(self) -> int:
