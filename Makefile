@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo studio test test-reference test-bare test-fleet test-clients test-lerobot lint import-graph fuzz bench bench-gpu bench-check bench-serving soak paper wide wide-development clean
+.PHONY: demo studio test test-reference test-bare test-fleet test-clients test-lerobot lint import-graph fuzz bench bench-gpu bench-check bench-serving bench-fleet soak paper wide wide-development clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -65,6 +65,10 @@ soak: .venv/.bench  # a million plans: does memory grow?
 
 bench-gpu:  # PYTHON needs torch and jax that can use a GPU, triton, and the package's own dependencies
 	PYTHONPATH=src:benchmarks $(PYTHON) benchmarks/gpu.py
+
+bench-fleet: .venv-fleet/.made  # a fleet's table and replicas; writes docs/results/fleet; FLEET='--sizes 100000' for less
+	.venv-fleet/bin/python benchmarks/fleet.py $(FLEET)
+	.venv-fleet/bin/python benchmarks/scale.py
 
 bench-check: .venv/.bench  # a quick run against what is in docs/results/bench, ratios alone
 	$(BIN)/python benchmarks/check.py

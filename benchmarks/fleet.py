@@ -1,4 +1,4 @@
-"""A fleet's table and its replica, from 10^5 to 10^7 windows of 14 + 7 numbers: `python benchmarks/fleet.py`.
+"""A fleet's table and its replica, from 10^5 to 10^7 windows of 14 + 7 numbers: `make bench-fleet`.
 
 Needs the extra `fleet`. One process pushes and follows, on one disk. Plans are beside those of exact search and faiss
 without a fleet, and beside nearest-neighbor search in the engine itself.

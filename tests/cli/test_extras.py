@@ -66,6 +66,7 @@ ABSENT = {
     "websockets": {"serve": [["serve", "demos"], ["monitor", "--upstream", "ws://127.0.0.1:9", "--demos", "demos"]]},
     "zmq": {"serve": [["serve", "demos", "--dialect", "gr00t"]]},
     "msgpack": {"serve": [["serve", "demos"]]},
+    "lancedb": {"fleet": [["fleet", "init", "new"], ["fleet", "status", "s3://bucket/fleet"]]},
     "mujoco": {"twin": [["run", "--demos", "demos"]]},
     "robosuite": {
         "robosuite": [

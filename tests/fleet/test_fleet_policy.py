@@ -94,6 +94,20 @@ def test_a_store_that_does_not_answer_is_away(table, follow):
     assert not policy.plan(EPISODES[0].observations[0], seed=0).replica.connected
 
 
+def test_whatever_the_engine_raises_plans_go_on(table, follow, monkeypatch):
+    policy = follow()
+    policy.refresh()
+    table.push(EPISODES[4:5], task="walk")
+
+    def broken(*_):
+        raise ZeroDivisionError("in the engine")
+
+    monkeypatch.setattr(FleetTable, "refresh", broken)
+    assert not policy.refresh() and check_plans(policy, EPISODES[:4]) == (4, False, "in the engine")
+    monkeypatch.undo()
+    assert policy.refresh() and check_plans(policy, EPISODES[:5]).connected
+
+
 def test_a_thread_follows(table, follow, monkeypatch):
     taken, take = threading.Event(), FleetPolicy._take
     monkeypatch.setattr(FleetPolicy, "_take", lambda self, table: (take(self, table), taken.set()))

@@ -66,7 +66,8 @@ class FleetPolicy(ClosedFormPolicy):
     ):
         self._uri, self._where, self._options, self._clock = checked_uri(uri), Where.of(where), options, clock
         made = self.make_config(preset, config, None, parameters)
-        self._stopped, self._table, self._version = threading.Event(), None, -1
+        self._stopped, self._refreshing = threading.Event(), threading.Lock()
+        self._table, self._version = None, -1
         self._rows, self._reached, self._away, self._skipped = 0, -float("inf"), "", ""
         self._replica = Replica(cache)
         try:
@@ -93,16 +94,19 @@ class FleetPolicy(ClosedFormPolicy):
 
     def refresh(self) -> bool:
         """Looks for changes of the fleet now; returns whether the store was reached."""
-        try:
-            table = self._connected()
-            version = table.refresh()
-            if version != self._version:
-                self._take(table)
-                self._version = version
-            self._reached, self._away = self._clock(), ""
-        except ClosedFormError as error:
-            self._away, self._table = str(error), None
-        return not self._away
+        with self._refreshing:
+            try:
+                table = self._connected()
+                version = table.refresh()
+                if version != self._version:
+                    self._take(table)
+                    self._version = version
+                self._reached, self._away = self._clock(), ""
+            except (
+                Exception
+            ) as error:  # whatever the engine or the disk raise, plans go on and the next look may succeed
+                self._away, self._table = str(error) or repr(error), None
+            return not self._away
 
     def close(self) -> None:
         """Stops following, and lets another process use the replica; plans can still be made."""
