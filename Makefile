@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo studio test test-reference test-bare lint import-graph fuzz bench bench-gpu bench-check soak paper wide wide-development clean
+.PHONY: demo studio test test-reference test-bare test-ray lint import-graph fuzz bench bench-gpu bench-check soak paper wide wide-development clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -28,6 +28,9 @@ test-bare: .venv/.dev  # the whole suite without demonstrations: a clone, an emp
 	git clone --quiet . outputs/bare/closedform
 	cd outputs/bare/closedform && env -u CLOSEDFORM_DATA -u XDG_CACHE_HOME HOME=$(abspath outputs/bare/home) \
 		PYTHONPATH=src CLOSEDFORM_DISABLE_KERNELS=1 $(abspath $(BIN))/pytest
+
+test-ray: .venv-ray/.made  # on a real Ray cluster of several nodes on this machine
+	.venv-ray/bin/pytest -n 0 tests/evaluation/test_ray.py tests/evaluation/test_ray_cluster.py
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -100,5 +103,11 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 	$(PIP_WIDE) --editable '.[plots,neural,metaworld]' --requirement studies/wide/requirements.txt
 	touch $@
 
+.venv-ray/.made: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[data,pusht,plots,ray]' pytest pytest-xdist hypothesis
+	touch $@
+
 clean:
-	rm -rf .venv .venv-wide outputs
+	rm -rf .venv .venv-ray .venv-wide outputs

@@ -10,9 +10,12 @@ from closedform.evaluation.environment import (
     make_environment,
 )
 from closedform.evaluation.episode_result import EpisodeResult
-from closedform.evaluation.evaluate import EvaluationError, evaluate
+from closedform.evaluation.evaluate import evaluate
 from closedform.evaluation.evaluation_result import EvaluationResult
+from closedform.evaluation.pool import EvaluationError
+from closedform.evaluation.processes import Processes
 from closedform.evaluation.pusht import PushT
+from closedform.evaluation.ray_pool import Ray
 from closedform.evaluation.rollout import Rollout, roll_out, roll_out_together
 from closedform.evaluation.study import Study
 
@@ -22,7 +25,9 @@ __all__ = [
     "EpisodeResult",
     "EvaluationError",
     "EvaluationResult",
+    "Processes",
     "PushT",
+    "Ray",
     "Renders",
     "Rollout",
     "Scene",

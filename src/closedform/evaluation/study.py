@@ -30,10 +30,13 @@ from closedform.evaluation.environment import (
 )
 from closedform.evaluation.environment_pool import EnvironmentPool
 from closedform.evaluation.episode_result import EpisodeResult
-from closedform.evaluation.evaluate import Describe, evaluate
+from closedform.evaluation.episodes_job import Describe
+from closedform.evaluation.evaluate import evaluate
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.notes import policy_notes, result_notes
 from closedform.evaluation.origin import Origin
+from closedform.evaluation.pool import Workers
+from closedform.evaluation.processes import as_workers
 from closedform.evaluation.subject import Subject
 from closedform.files import check_writable
 from closedform.policies.choice import CHOICES, make_policy
@@ -184,7 +187,7 @@ class Study:
         """The number of episodes."""
         return self.subject.n_episodes
 
-    def run(self, path: Path | None = None, workers: int | None = None, name: str = "") -> EvaluationResult:
+    def run(self, path: Path | None = None, workers: int | Workers | None = None, name: str = "") -> EvaluationResult:
         """Runs the episodes, shows a progress bar and returns the results.
 
         Partial results are written every few seconds, and also on an error or interrupt. A file with a part of this
@@ -192,7 +195,7 @@ class Study:
 
         Args:
             path: the results file; None to write none.
-            workers: the number of processes; one per core by default.
+            workers: the number of processes, one per core by default; or `Ray(...)`.
             name: the label of the progress bar.
         """
         if path:
@@ -202,8 +205,7 @@ class Study:
             return before
         episodes = list(before.episodes) if before else []
         todo = sorted(set(self.subject.seeds) - {episode.seed for episode in episodes})
-        workers = provenance.n_cores() if workers is None else workers
-        results = evaluate(self.policy, self.environments, todo, workers=workers, describe=self.describe)
+        results = evaluate(self.policy, self.environments, todo, workers=as_workers(workers), describe=self.describe)
         saved = time.monotonic()
         try:
             with tqdm(

@@ -13,7 +13,7 @@ from closedform.demos.formats.common import require
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.evaluation.environment import N_SEEDS, check_seed
-from closedform.evaluation.evaluate import EvaluationError
+from closedform.evaluation.pool import EvaluationError
 from closedform.evaluation.robomimic import Robomimic, environment_arguments
 from closedform.evaluation.workers import check_workers, make_pool, one_thread_each
 from closedform.experts.partial import Partial
