@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo studio test test-reference test-bare test-ray lint import-graph fuzz bench bench-gpu bench-check soak paper wide wide-development clean
+.PHONY: demo studio test test-reference test-bare test-clients test-ray lint import-graph fuzz bench bench-gpu bench-check bench-serving soak paper wide wide-development clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -32,6 +32,9 @@ test-bare: .venv/.dev  # the whole suite without demonstrations: a clone, an emp
 test-ray: .venv-ray/.made  # on a real Ray cluster of several nodes on this machine
 	.venv-ray/bin/pytest -n 0 tests/evaluation/test_ray.py tests/evaluation/test_ray_cluster.py
 
+test-clients: .venv/.dev .venv-clients/.made  # other people's clients, of the package index, against our server
+	$(BIN)/python scripts/test_clients.py .venv-clients/bin/python
+
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,6 +50,9 @@ fuzz: .venv/.dev  # a minute of random inputs; FUZZ='--seconds 600 --only format
 
 bench: .venv/.bench  # everything on one core; writes docs/results/bench
 	$(BIN)/python benchmarks/cpu.py
+
+bench-serving: .venv/.dev  # 32 robots, one server, all cores; writes docs/results/bench/serving.md
+	$(BIN)/python benchmarks/serving.py
 
 soak: .venv/.bench  # a million plans: does memory grow?
 	$(BIN)/python benchmarks/soak.py
@@ -109,5 +115,10 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 		--editable '.[data,pusht,plots,ray]' pytest pytest-xdist hypothesis
 	touch $@
 
+.venv-clients/.made: tests/clients/requirements.txt
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements.txt
+	touch $@
+
 clean:
-	rm -rf .venv .venv-ray .venv-wide outputs
+	rm -rf .venv .venv-ray .venv-wide .venv-clients outputs

@@ -1,7 +1,6 @@
-"""Runs other people's clients against `closedform serve`: python scripts/test_clients.py PYTHON.
+"""Runs other people's clients against `closedform serve`: `make test-clients`.
 
-PYTHON is one with openpi-client, typing_extensions (which openpi-client needs and does not declare), msgpack-numpy and
-pyzmq; closedform need not be installed there.
+The argument is a Python with what tests/clients/requirements.txt names; closedform need not be installed there.
 """
 
 from __future__ import annotations

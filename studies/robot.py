@@ -62,9 +62,9 @@ ROBUSTNESS = (
     Factor("calibration_mm", (0.0, 2.0, 4.0, 8.0, 16.0), "table away from its calibration", "mm"),
     Factor("calibration_deg", (0.0, 1.0, 2.0, 4.0, 8.0), "table turned from its calibration", "degrees"),
     Factor("latency", (0.0, 0.05, 0.1, 0.2, 0.4), "latency of the camera", "s"),
-    Factor("noise", (4.0, 16.0, 32.0), "noise of a pixel", "gray levels of 255"),
     Factor("friction", (0.1, 0.2, 0.4, 0.7, 1.0), "friction of T and table", "coefficient"),
     Factor("stick_friction", (0.0, 0.1, 0.3, 0.6), "friction of T and stick", "coefficient"),
+    Factor("noise", (4.0, 16.0, 32.0), "noise of a pixel", "gray levels of 255"),
 )
 
 

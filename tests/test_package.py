@@ -21,6 +21,7 @@ LIGHT = (
     "deploy",
     "twin",
     "serve",
+    "client",
     "studio",
 )
 NEURAL = ("neural", "editing")

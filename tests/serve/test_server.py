@@ -13,14 +13,16 @@ import pytest
 from closedform import ClosedFormPolicy
 from closedform.errors import ConfigError, MissingExtraError, ServeError
 from tests.conftest import planar_demos
+from tests.serve.held_plans import held_plans
 
 pytest.importorskip("websockets", reason="needs the extra serve")
 msgpack = pytest.importorskip("msgpack", reason="needs the extra serve")
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus  # noqa: E402
 from websockets.sync.client import connect  # noqa: E402
 
-from closedform.serve import Client, ServeConfig, packages, serving  # noqa: E402
-from closedform.serve.wire import pack, unpack  # noqa: E402
+from closedform.client import Client  # noqa: E402
+from closedform.serve import ServeConfig, serving  # noqa: E402
+from closedform.wire import pack, require, unpack  # noqa: E402
 
 DEMOS = planar_demos(np.random.default_rng(0))
 HERE = DEMOS.episodes[2].observations[3]
@@ -92,7 +94,7 @@ def test_a_fault_of_the_server_is_told_and_logged_and_no_end(address, policy, mo
 
     with Client(address) as client:
         client.infer(HERE)
-        monkeypatch.setattr(policy, "plan_remembering", broken)
+        monkeypatch.setattr(policy, "plan_first", broken)
         with pytest.raises(ServeError, match="internal error of the server: ZeroDivisionError") as error:
             client.infer(HERE)
         assert "secret" not in str(error.value) and "secret" in caplog.text
@@ -178,36 +180,30 @@ def test_a_client_that_does_not_read_holds_up_nobody(address):
 
 def test_planning_does_not_block_the_event_loop(policy, monkeypatch):
     """While a plan takes its time, the server says that it is healthy, and greets others."""
-    began, go_on = threading.Event(), threading.Event()
-    plan = policy.plan_remembering
-
-    def waiting(*arguments):
-        began.set()
-        assert go_on.wait(60)
-        return plan(*arguments)
-
     with contextlib.ExitStack() as stack:
         address = stack.enter_context(serving(policy, ServeConfig(port=0, n_threads=1)))
         pool, client = stack.enter_context(ThreadPoolExecutor(1)), stack.enter_context(Client(address))
         client.infer(HERE)
-        monkeypatch.setattr(policy, "plan_remembering", waiting)
+        held = stack.enter_context(held_plans(policy, monkeypatch))
         reply = pool.submit(client.infer, HERE)
-        assert began.wait(60)
+        assert held.began.wait(60)
         assert get(address, "/healthz")[0] == 200
         with Client(address) as other:
             assert other.metadata["action_horizon"] == 12
         assert not reply.done()
-        go_on.set()
+        held.go_on.set()
         assert reply.result(60)["actions"].shape == (12, 2)
 
 
 def test_a_client_does_not_wait_for_ever(policy, monkeypatch):
-    go_on, plan = threading.Event(), policy.plan_remembering
-    with serving(policy) as address, Client(address, timeout=0.2) as client:
-        monkeypatch.setattr(policy, "plan_remembering", lambda *a: go_on.wait(60) and plan(*a))
+    with (
+        serving(policy) as address,
+        Client(address, timeout=0.2) as client,
+        held_plans(policy, monkeypatch) as held,
+    ):
         with pytest.raises(ServeError, match=r"expected a reply within 0.2 s, found none"):
             client.infer(HERE)
-        go_on.set()
+        held.go_on.set()
         with pytest.raises(ServeError, match="closed"):  # a late reply is not taken for that of the next request
             client.infer(HERE)
 
@@ -249,14 +245,6 @@ def test_demonstrations_over_the_wire(address):
 
 
 def test_requests_under_way_are_answered_before_the_server_stops(policy, monkeypatch):
-    began, go_on = threading.Event(), threading.Event()
-    plan = policy.plan_remembering
-
-    def waiting(*arguments):
-        began.set()
-        assert go_on.wait(60)
-        return plan(*arguments)
-
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(2))
         server = stack.enter_context(contextlib.ExitStack())
@@ -264,14 +252,14 @@ def test_requests_under_way_are_answered_before_the_server_stops(policy, monkeyp
         busy, idle = stack.enter_context(Client(address)), stack.enter_context(connect(address))
         idle.recv()
         busy.infer(HERE)
-        monkeypatch.setattr(policy, "plan_remembering", waiting)
+        held = stack.enter_context(held_plans(policy, monkeypatch))
         reply = pool.submit(busy.infer, HERE)
-        assert began.wait(60)
+        assert held.began.wait(60)
         stopped = pool.submit(server.close)
         with pytest.raises(ConnectionClosed) as closed:
             idle.recv()
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
-        go_on.set()
+        held.go_on.set()
         assert reply.result(60)["actions"].shape == (12, 2)
         stopped.result(60)
         with pytest.raises(ServeError, match="closed the connection: 1001"):
@@ -309,4 +297,4 @@ def test_configurations_that_cannot_be(name, value):
 
 def test_missing_packages_are_named():
     with pytest.raises(MissingExtraError, match=r"closedform\[serve\]"):
-        packages.require("no_such_package")
+        require("no_such_package")

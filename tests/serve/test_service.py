@@ -1,6 +1,5 @@
 """What is served, without a wire: observations by name, sessions, provenance, new demonstrations."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,6 +14,7 @@ from closedform.serve import Service, service, session
 from closedform.serve.observations import ObservationReader, entry_names
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 from tests.evaluation.toy import displaced_demos
+from tests.serve.held_plans import held_plans
 
 DEMOS = planar_demos(np.random.default_rng(0))
 HERE = DEMOS.episodes[2].observations[3]
@@ -135,24 +135,58 @@ def test_named_sessions_are_apart_and_go_on(served):
     np.testing.assert_array_equal(actions("a", 0), alone[0])
 
 
+def test_requests_that_wait_together_are_answered_as_alone(served):
+    """Sessions, loop memory and randomness stay apart; what cannot be answered harms nobody else."""
+    together, apart = ([served.open() for _ in range(8)] for _ in range(2))
+    for number, sessions in enumerate(zip(together, apart, strict=True)):
+        for each in sessions:
+            each.reset(number)
+    for step in range(0, 24, 4):
+        requests = [{"observation": DEMOS.episodes[i % 6].observations[step + i % 3]} for i in range(8)]
+        requests[3] = {"observation": HERE[:3]}
+        requests[4] = {"observation": HERE + 1e200}  # at no finite distance
+        expected = [answered(served, *pair) for pair in zip(requests, apart, strict=True)]
+        found = dict(
+            pair for some in served.answer_together(list(zip(requests, together, strict=True))) for pair in some
+        )
+        assert sorted(found) == list(range(8))
+        for index, alone in enumerate(expected):
+            if isinstance(alone, Exception):
+                assert str(found[index]) == str(alone) and index in (3, 4)
+                continue
+            np.testing.assert_array_equal(found[index]["actions"], alone["actions"])
+            assert {**found[index], "actions": 0, "policy_timing": 0} == {**alone, "actions": 0, "policy_timing": 0}
+        if step == 8:
+            served.settle()  # whether memories are updated now or before the next plan makes no difference
+
+
+def answered(served, request, session):
+    try:
+        return served.answer(request, session)
+    except DataError as error:
+        return error
+
+
+def test_one_session_twice_among_requests_that_wait_together(served):
+    agent, session = served.policy.agent(seed=2), served.open()
+    session.reset(2)
+    seen = DEMOS.episodes[1].observations
+    requests = [({"observation": seen[step]}, session) for step in (0, 4)]
+    found = dict(pair for some in served.answer_together(requests) for pair in some)
+    for index, step in enumerate((0, 4)):
+        np.testing.assert_array_equal(found[index]["actions"], agent.plan(seen[step]).actions)
+
+
 def test_a_session_has_one_request_at_a_time(served, monkeypatch):
-    began, go_on, plan = threading.Event(), threading.Event(), served.policy.plan_remembering
-
-    def waiting(*arguments):
-        began.set()
-        assert go_on.wait(60)
-        return plan(*arguments)
-
-    monkeypatch.setattr(served.policy, "plan_remembering", waiting)
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool, held_plans(served.policy, monkeypatch) as held:
         first = pool.submit(served.answer, {"observation": HERE, "session_id": "twice"})
-        assert began.wait(60)
+        assert held.began.wait(60)
         monkeypatch.setattr(session, "PATIENCE", 0.0)
         with pytest.raises(DataError, match="session 'twice': expected one request at a time"):
             served.answer({"observation": HERE, "session_id": "twice"})
         monkeypatch.setattr(session, "PATIENCE", 60.0)
         second = pool.submit(served.answer, {"observation": HERE, "session_id": "twice"})
-        go_on.set()
+        held.go_on.set()
         assert first.result(60)["actions"].shape == second.result(60)["actions"].shape == (12, 2)
 
 
@@ -168,13 +202,13 @@ def test_windows_and_single_observations(monkeypatch):
     """A single observation is repeated, unless the robot says that it is one step after the last."""
     demos = random_demos(np.random.default_rng(1), 4, 20, 3, 2)
     two = Service(ClosedFormPolicy(demos, n_obs_steps=2, n_diffusion_steps=5))
-    session, windows, plan = two.open(), [], two.policy.plan_remembering
+    session, windows, plan = two.open(), [], two.policy.plan_first
 
-    def watched(window, *rest):
-        windows.append(window.copy())
-        return plan(window, *rest)
+    def watched(seen, *rest):
+        windows.extend(seen)
+        return plan(seen, *rest)
 
-    monkeypatch.setattr(two.policy, "plan_remembering", watched)
+    monkeypatch.setattr(two.policy, "plan_first", watched)
     seen = demos.episodes[0].observations
     for request in (
         {"observation": seen[0]},

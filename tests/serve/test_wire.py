@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from closedform.errors import ClosedFormError, DataError
 
 msgpack = pytest.importorskip("msgpack", reason="needs the extra serve")
-from closedform.serve.wire import LARGEST, pack, unpack  # noqa: E402
+from closedform.wire import LARGEST, pack, unpack  # noqa: E402
 
 KINDS = st.one_of(
     hnp.floating_dtypes(sizes=(16, 32, 64)), hnp.integer_dtypes(), hnp.unsigned_integer_dtypes(), hnp.boolean_dtypes()

@@ -52,7 +52,7 @@ class Serve(Reading, Choosing, ChoosingLayouts):
     def run(self) -> None:
         """Builds the policy, calibrates the alarm, and serves until it is interrupted."""
         from closedform.serve import Gr00tServer, OpenpiServer, ServeConfig, Service
-        from closedform.serve.packages import require
+        from closedform.wire import require
 
         config = ServeConfig(host=self.host, port=self.port, token=self.token, max_megabytes=self.max_megabytes)
         for package in ("websockets" if self.dialect == "openpi" else "zmq", "msgpack"):  # before the work

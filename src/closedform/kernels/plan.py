@@ -8,6 +8,7 @@ import numpy as np
 
 from closedform.kernels.diffuse import diffuse
 from closedform.kernels.jit import jit
+from closedform.kernels.records import Draws, Observed, PenaltyTerm, Planned, Terms, Told
 from closedform.kernels.relation import relate
 from closedform.kernels.search import dot, metric_distances, retrieve
 from closedform.kernels.transfer import choose_transfer, transfer_back, transfer_chunk
@@ -207,3 +208,43 @@ def plan_one(rows, metric, terms, transfers, sampling, draws, observed, k, least
         if not math.isfinite(told.actions[0, 0, d]):
             return 0
     return count
+
+
+@jit()
+def plan_each(rows, metric, terms, bounds, transfers, sampling, draws, observed, k, least, planned, told, counts):
+    """`plan_one` for B observations, each with a penalty of its own.
+
+    Args:
+        rows, metric, transfers, sampling, draws, observed: see `records`; draws and observed are those of B plans.
+        terms: see `records`; the penalties of all plans, one after the other.
+        bounds: (B + 1,), where the penalty of each plan begins, and where the last one ends.
+        k, least: as of `plan_one`.
+        planned: scratch for B plans.
+        told: is filled, B times what one plan has.
+        counts: (B,), is filled with what `plan_one` returns.
+    """
+    for b in range(counts.size):
+        begin, end = bounds[b], bounds[b + 1]
+        penalty = PenaltyTerm(terms.penalty.rows[begin:end], terms.penalty.values[begin:end])
+        counts[b] = plan_one(
+            rows,
+            metric,
+            Terms(terms.goal, terms.relation, penalty),
+            transfers,
+            sampling,
+            Draws(draws.noise[b : b + 1], draws.perturbations[b : b + 1], draws.fresh[b : b + 1]),
+            Observed(observed.lifted[b : b + 1], observed.offset, observed.scale, observed.poses[b : b + 1]),
+            k,
+            least,
+            Planned(
+                planned.chunks[b : b + 1],
+                planned.choices[b : b + 1],
+                planned.distances[b : b + 1],
+                planned.rows[b : b + 1],
+                planned.weights[b : b + 1],
+                planned.n_steps[b : b + 1],
+                planned.ended[b : b + 1],
+                planned.mixed[b : b + 1],
+            ),
+            Told(told.actions[b : b + 1], told.rows[b], told.weights[b]),
+        )

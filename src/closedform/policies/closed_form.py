@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
@@ -19,11 +19,12 @@ from closedform.diffusion.mixture import is_mixture
 from closedform.diffusion.sampler import SAMPLERS, Step, ddpm, step_weights
 from closedform.errors import DataError
 from closedform.kernels.records import Candidates, Draws, Observed, Planned, Rows, Sampling, Told
+from closedform.policies.compiled import as_made, plan_each, unfilled
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.deadline import seconds_not_cut
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.generated import NEGLIGIBLE, Generated, Made, unmeasured
-from closedform.policies.plan import Plan
+from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.randomness import Seed, generator
 from closedform.policies.saving import register_policy
 from closedform.provenance import n_cores
@@ -143,10 +144,10 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         penalty: Penalty,
         lead: np.ndarray | None = None,
     ) -> Made | None:
-        kernel, transfer, store = model.kernel, model.transfer, model.store
+        kernel, transfer = model.kernel, model.transfer
         k, size = self.n_neighbors(model), transfer.chunk_size
         lifted = kernel.spec.feature_map.lift(windows)
-        planned = _unfilled(1, 1, size, k, len(transfer.hands))
+        planned = unfilled(1, 1, size, k, len(transfer.hands))
         told = Told(np.empty((1, 1, size)), np.empty(k, np.int64), np.empty(k))
         count = plan_one(
             everything,
@@ -154,32 +155,33 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             kernel.term_records(penalty),
             transfer.record,
             Sampling(self.steps, self.cut(k), math.inf),
-            self._draw(rng, 1, 1, size),
+            self.draw(rng, 1, 1, size),
             Observed(lifted, kernel.offset, kernel.scale, transfer.poses(windows[:, -1])),
             k,
             NEGLIGIBLE,
             planned,
             told,
         )
-        if not count:
-            return None
-        rows, choice = told.rows[:count].copy(), planned.choices[0]
-        frame, held = transfer.names(choice)
-        planned_actions = transfer.decoded(told.actions.reshape(1, 1, self.config.n_action_steps, -1))
-        plan = Plan(
-            actions=self.to_actions(model, windows, planned_actions, lead)[0, 0],
-            frame=frame,
-            held=held,
-            shrinkage=kernel.shrinkage,
-            choice=choice,
-            episodes=store.episode_ids[store.row_episodes[rows]],
-            steps=store.row_steps[rows],
-            images=store.images_of(rows),
-            weights=told.weights[:count].copy(),
-            distance=float(planned.distances[0]),
-            n_steps=len(self.steps),
-        )
-        return Made(plan, model, rows)
+        return as_made(self, model, windows, count, planned, told, lead)
+
+    def _plan_several(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
+    ) -> list[Made]:
+        """In one compiled call if rows are arrays; the plans that it cannot make raise their errors one by one."""
+        model = self._model
+        everything, began = model.rows_record, self._deadline.clock()
+        alone = len(windows) == 1 or model.kernel.unhooked or self.config.deadline is not None
+        if everything is None or alone or not kernels.enabled():
+            return super()._plan_several(windows, rngs, memories)
+        plan_begins()
+        stacked, states = np.stack(windows), [rng.bit_generator.state for rng in rngs]
+        penalties, leads = [each.penalty(model.store) for each in memories], [each.lead for each in memories]
+        made = plan_each(self, model, everything, stacked, rngs, penalties, leads)
+        for b, each in enumerate(made):
+            if each is None:
+                rngs[b].bit_generator.state = states[b]
+                made[b] = self._plan(stacked[b : b + 1], rngs[b], memories[b].penalty, began, leads[b])
+        return [each for each in made if each is not None]
 
     def _generate(
         self,
@@ -216,7 +218,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         """One observation after the other through `diffusion/`."""
         sampler, process, clock = SAMPLERS[self.config.sampler], self.config.make_process(), self._deadline.clock
         k, size, n_steps = self.n_neighbors(model), model.transfer.chunk_size, self.config.n_diffusion_steps
-        made = _unfilled(len(queries), n_samples, size, k, len(model.transfer.hands))
+        made = unfilled(len(queries), n_samples, size, k, len(model.transfer.hands))
         made.rows[:], made.weights[:] = -1, 0.0
         for b, query in enumerate(queries):
             near = model.neighborhood(query, k)
@@ -256,8 +258,8 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         from closedform.kernels.plan import plan_batch
 
         k, size = self.n_neighbors(model), model.transfer.chunk_size
-        planned = _unfilled(len(queries), n_samples, size, k if explain else 0, len(model.transfer.hands))
-        draws = self._draw(rng, len(queries), n_samples, size)
+        planned = unfilled(len(queries), n_samples, size, k if explain else 0, len(model.transfer.hands))
+        draws = self.draw(rng, len(queries), n_samples, size)
         metric, transfers = model.kernel.record, model.transfer.record
         sampling = Sampling(self.steps, self.cut(k), stop_at)
         everything = None if model.kernel.unhooked else model.rows_record
@@ -300,7 +302,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
                     job()
         return _generated(planned)
 
-    def _draw(self, rng: np.random.Generator, n_plans: int, n_samples: int, size: int) -> Draws:
+    def draw(self, rng: np.random.Generator, n_plans: int, n_samples: int, size: int) -> Draws:
         """Random numbers, plan by plan."""
         n_steps = len(self.steps) if self.config.sampler == "ddpm" else 0
         n_perturbations = self.config.n_perturbations if self.config.tau else 0
@@ -372,20 +374,6 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
 
 class _OutOfTimeError(Exception):
     """The deadline leaves no time for another step."""
-
-
-def _unfilled(n_plans: int, n_samples: int, size: int, k: int, n_hands: int) -> Planned:
-    """Uninitialized arrays for plans."""
-    return Planned(
-        chunks=np.empty((n_plans, n_samples, size)),
-        choices=np.empty((n_plans, n_hands, 2), np.int64),
-        distances=np.empty(n_plans),
-        rows=np.empty((n_plans, k), np.int64),
-        weights=np.empty((n_plans, n_samples, k)),
-        n_steps=np.empty((n_plans, n_samples), np.int64),
-        ended=np.empty((n_plans, n_samples)),
-        mixed=np.empty((n_plans, n_samples), bool),
-    )
 
 
 def _generated(planned: Planned) -> Generated:

@@ -8,6 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
@@ -277,10 +278,42 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """Plans with an agent's memory, and updates it."""
         made = self._plan(window[None], rng, memory.penalty, self._deadline.clock(), memory.lead)
         planned = self._deadline.clock()
-        scale = continuation_scale(made.plan.distance, made.model.kernel.h)
-        memory.remember(made.rows, made.plan.weights, made.model.store, scale)
+        self._remember(made, memory)
         self._deadline.remembered(planned)
         return made.plan
+
+    def plan_together(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
+    ) -> list[Plan]:
+        """Plans for several agents at once, each exactly as if it planned alone."""
+        if len(windows) == 1:
+            return [self.plan_remembering(windows[0], rngs[0], memories[0])]
+        plans = self.plan_first(windows, rngs, memories)
+        for _, remember in plans:
+            remember()
+        return [plan for plan, _ in plans]
+
+    def plan_first(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
+    ) -> list[tuple[Plan, Callable[[], None]]]:
+        """`plan_together`; the functions returned update the memories."""
+        several = self._plan_several(windows, rngs, memories)
+        return [
+            (made.plan, partial(self._remember, made, memory)) for made, memory in zip(several, memories, strict=True)
+        ]
+
+    def _plan_several(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
+    ) -> list[Made]:
+        clock = self._deadline.clock
+        return [
+            self._plan(window[None], rng, memory.penalty, clock(), memory.lead)
+            for window, rng, memory in zip(windows, rngs, memories, strict=True)
+        ]
+
+    def _remember(self, made: Made, memory: LoopMemory) -> None:
+        scale = continuation_scale(made.plan.distance, made.model.kernel.h)
+        memory.remember(made.rows, made.plan.weights, made.model.store, scale)
 
     def plan_with_model(
         self, observation: Any, *, seed: Seed, penalty: Callable[[Store], Penalty] | None = None

@@ -129,6 +129,15 @@ class Policy(ABC, Generic[ConfigT]):
         parts = zip(windows, rngs, memories, strict=True)
         return [self.plan_remembering(window, rng, memory) for window, rng, memory in parts]
 
+    def plan_first(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
+    ) -> list[tuple[Plan, Callable[[], None]]]:
+        """`plan_together`, for those who need plans before anything else.
+
+        With each plan comes a function that updates the agent's memory, to be called before the agent plans again.
+        """
+        return [(plan, _nothing_to_remember) for plan in self.plan_together(windows, rngs, memories)]
+
     def agent(self, seed: Seed = None) -> Agent:
         """An agent to run one episode at a time, with its own randomness."""
         return Agent(self, seed)
@@ -166,3 +175,7 @@ class Policy(ABC, Generic[ConfigT]):
         if not isinstance(policy, cls):
             raise ConfigError(f"{folder}: expected a {cls.__name__}, found a {type(policy).__name__}")
         return policy
+
+
+def _nothing_to_remember() -> None:
+    """What is left to do after a plan of a policy that remembers nothing."""

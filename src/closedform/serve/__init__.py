@@ -1,7 +1,7 @@
 """Policies served over the network to clients that exist already."""
 
+from closedform.client import Client
 from closedform.serve.background import serving
-from closedform.serve.client import Client
 from closedform.serve.config import ServeConfig
 from closedform.serve.gr00t_server import Gr00tServer
 from closedform.serve.openpi_server import OpenpiServer

@@ -15,8 +15,8 @@ from closedform.errors import ClosedFormError, DataError, ServeError
 from closedform.serve.config import ServeConfig
 from closedform.serve.gr00t_wire import Gr00tWire, modality_config
 from closedform.serve.observations import entry_names
-from closedform.serve.packages import require
 from closedform.serve.service import Service
+from closedform.wire import require
 
 _log = logging.getLogger("closedform.serve")
 _AT_ONCE = 256  # requests under way; a client has one

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from closedform.errors import DataError
-from closedform.serve.packages import require
-from closedform.serve.wire import check_dtype, make_array, unpack_with
+from closedform.wire import check_dtype, make_array, require, unpack_with
 
 
 class Gr00tWire:

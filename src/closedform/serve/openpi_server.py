@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import http
 import logging
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from closedform.errors import ClosedFormError, DataError, ServeError
 from closedform.serve.config import ServeConfig
-from closedform.serve.packages import require
+from closedform.serve.planners import Planners
 from closedform.serve.service import Service
 from closedform.serve.session import Session
-from closedform.serve.wire import pack, unpack
+from closedform.wire import pack, require, unpack
 
 _log = logging.getLogger("closedform.serve")
 _of_websockets = logging.getLogger("closedform.serve.websockets")
@@ -28,9 +30,9 @@ _QUEUED = 4  # requests of one client that are read ahead
 class OpenpiServer:
     """Serves a policy over WebSockets: metadata first, then a reply to each request.
 
-    Plans are made in threads, so that the event loop is free for other robots; each connection has one request under
-    way, so that none starves another. A request that cannot be answered is replied to with a text that says why, and
-    the connection is closed with code 1011.
+    Plans are made in threads, so that the event loop is free for other robots, and together for the requests that wait;
+    each connection has one request under way, so that none starves another. A request that cannot be answered is
+    replied to with a text that says why, and the connection is closed with code 1011.
 
     Args:
         service: what answers requests.
@@ -53,7 +55,7 @@ class OpenpiServer:
         closed = require("websockets.exceptions").ConnectionClosed
         self._stopping = asyncio.Event()
         with (
-            ThreadPoolExecutor(config.n_threads, "closedform-plan") as planners,
+            contextlib.closing(Planners(self._answer, self._service.settle, config.n_threads)) as planners,
             ThreadPoolExecutor(1, "closedform-learn") as learner,  # new demonstrations must not hold up plans
         ):
 
@@ -112,7 +114,7 @@ class OpenpiServer:
                 return connection.respond(http.HTTPStatus.UNAUTHORIZED, f"{said}{'another' if given else 'none'}\n")
         return None
 
-    async def _handle(self, connection: Any, planners: ThreadPoolExecutor, learner: ThreadPoolExecutor) -> None:
+    async def _handle(self, connection: Any, planners: Planners, learner: ThreadPoolExecutor) -> None:
         assert self._stopping is not None
         loop, last = asyncio.get_running_loop(), None
         session: list[Session] = []  # of this connection, once a request needs it
@@ -122,7 +124,7 @@ class OpenpiServer:
             began = time.perf_counter()
             self._busy.add(connection)
             try:
-                reply = await loop.run_in_executor(planners, self._answer, message, session, began, last)
+                reply = await planners.ask(_Asked(message, session, began, last))
                 if reply is None:
                     reply = await loop.run_in_executor(learner, self._learn, message)
                 await connection.send(reply)
@@ -142,20 +144,52 @@ class OpenpiServer:
         await connection.send(message)
         await connection.close(_INTERNAL_ERROR, message.encode()[:120].decode("utf-8", "ignore"))
 
-    def _answer(self, message: Any, session: list[Session], began: float, last: float | None) -> bytes | None:
-        """The packed reply to a packed request, in a thread; None for new demonstrations, which are not yet added."""
-        if isinstance(message, str):
-            raise DataError("expected a request packed with msgpack, in a binary frame, found text")
-        request = unpack(message)
-        if isinstance(request, dict) and request.get("endpoint") == "add":
-            return None
-        if not session:
-            session.append(self._service.open())
-        reply = self._service.answer(request, session[0])
-        timing = {"infer_ms": 1e3 * (time.perf_counter() - began)}
-        if last is not None:
-            timing["prev_total_ms"] = 1e3 * last
-        return pack({**reply, "server_timing": timing})
+    def _answer(self, asked: Sequence[_Asked]) -> Iterator[list[tuple[int, Any]]]:
+        """The packed replies to packed requests, in a thread; None for new demonstrations, which are not yet added."""
+        requests: dict[int, tuple[Any, Session]] = {}
+        done: list[tuple[int, Any]] = []
+        for index, each in enumerate(asked):
+            try:
+                request = _unpacked(each.message)
+                if isinstance(request, dict) and request.get("endpoint") == "add":
+                    done.append((index, None))
+                    continue
+                if not each.session:
+                    each.session.append(self._service.open())
+                requests[index] = request, each.session[0]
+            except Exception as error:
+                done.append((index, error))
+        yield done
+        places = list(requests)
+        for replies in self._service.answer_together(list(requests.values())):
+            yield [(places[at], _packed(reply, asked[places[at]])) for at, reply in replies]
 
     def _learn(self, message: bytes) -> bytes:
         return pack(self._service.add(unpack(message)))
+
+
+class _Asked(NamedTuple):
+    """A message of a client, the session of its connection, and times in seconds."""
+
+    message: Any
+    session: list[Session]
+    began: float
+    last: float | None
+
+
+def _unpacked(message: Any) -> Any:
+    if isinstance(message, str):
+        raise DataError("expected a request packed with msgpack, in a binary frame, found text")
+    return unpack(message)
+
+
+def _packed(reply: dict[str, Any] | Exception, asked: _Asked) -> bytes | Exception:
+    if isinstance(reply, Exception):
+        return reply
+    timing = {"infer_ms": 1e3 * (time.perf_counter() - asked.began)}
+    if asked.last is not None:
+        timing["prev_total_ms"] = 1e3 * asked.last
+    try:
+        return pack({**reply, "server_timing": timing})
+    except Exception as error:
+        return error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral
 from reprlib import repr as brief
 from typing import Any
@@ -21,7 +23,7 @@ from closedform.policies.left_over import LeftOver
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.serve.observations import ObservationReader, entry_names
-from closedform.serve.session import Session
+from closedform.serve.session import Asked, Session, plan_together
 
 N_SESSIONS = 1024  # named ones that are remembered; beyond that, the one not used for longest is forgotten
 _OPTIONS = ("endpoint", "session_id", "executed", "seed", "left_over", "delay")
@@ -48,8 +50,9 @@ class Service:
         self._rate = false_alarm_rate
         self._familiarity = self._measure()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._unsettled: set[Session] = set()
         self._lock, self._learning = threading.Lock(), threading.Lock()
-        policy.warm_up()
+        self._warm_up()
 
     def metadata(self) -> dict[str, Any]:
         """What a client is told when it connects; the keys after `n_execute` are those of RoboArena."""
@@ -84,32 +87,88 @@ class Service:
             request: the observation, or with `endpoint` `reset` a new episode; see docs/serving.md.
             session: that of the connection, for requests without `session_id`.
         """
+        for replies in self.answer_together([(request, session)]):
+            for _, reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+                return reply
+        raise AssertionError("every request is answered")
+
+    def answer_together(
+        self, requests: Sequence[tuple[Any, Session | None]]
+    ) -> Iterator[list[tuple[int, dict[str, Any] | Exception]]]:
+        """Answers requests, each as `answer` would alone; plans are made together.
+
+        Yields lists of pairs: the index of a request, and its reply or why there is none. Requests whose session is
+        busy come last.
+        """
+        read: dict[int, _Read] = {}
+        refused: list[tuple[int, dict[str, Any] | Exception]] = []
+        for index, (request, session) in enumerate(requests):
+            try:
+                read[index] = self._read(request, session)
+            except Exception as error:
+                refused.append((index, error))
+        free = [index for index, each in read.items() if each.session.take()]
+        try:
+            replies = self._reply([read[index] for index in free])
+        finally:
+            for index in free:
+                read[index].session.release()
+        yield [*refused, *zip(free, replies, strict=True)]
+        for index in read.keys() - set(free):
+            try:
+                with read[index].session.alone():
+                    replies = self._reply([read[index]])
+            except DataError as error:
+                replies = [error]
+            yield [(index, replies[0])]
+
+    def settle(self) -> None:
+        """Updates the memories of sessions that have planned, which plans need not wait for."""
+        with contextlib.suppress(KeyError):  # none is left
+            while True:
+                self._unsettled.pop().settle()
+
+    def _read(self, request: Any, session: Session | None) -> _Read:
         if not isinstance(request, dict):
             raise DataError(f"expected a request that is a map of names to values, found {type(request).__name__}")
         endpoint = request.get("endpoint", "infer")
         if not isinstance(endpoint, str) or endpoint not in ("infer", "reset"):
             raise DataError(f"endpoint: expected infer, reset or add, found {brief(endpoint)}")
-        name = request.get("session_id")
+        name, seed = request.get("session_id"), _whole(request, "seed")
         session = self.session(name) if name is not None or session is None else session
-        seed = _whole(request, "seed")
-        if endpoint == "reset" or seed is not None:
-            session.reset(seed)
-        return {"status": "reset successful"} if endpoint == "reset" else self.infer(request, session)
-
-    def infer(self, request: Mapping[Any, Any], session: Session) -> dict[str, Any]:
-        """Plans for the observation in a request."""
+        resets = endpoint == "reset" or seed is not None
+        if endpoint == "reset":
+            return _Read(session, resets, seed)
         window, used = self.reader.read(request)
-        executed, left_over = _whole(request, "executed"), _left_over(request)
-        began = time.perf_counter()
-        plan = session.plan(window, executed, left_over)
-        took = time.perf_counter() - began
+        asked = Asked(session, window, _whole(request, "executed"), _left_over(request))
         ignored = [str(key)[:100] for key in request if key not in used and key not in _OPTIONS]
-        return {
-            "actions": np.ascontiguousarray(plan.actions),
-            **self.provenance(plan),
-            "ignored_keys": ignored,
-            "policy_timing": {"infer_ms": 1e3 * took},
-        }
+        return _Read(session, resets, seed, asked, ignored)
+
+    def _reply(self, requests: Sequence[_Read]) -> list[dict[str, Any] | Exception]:
+        """The replies to requests whose sessions are taken."""
+        began = time.perf_counter()
+        for each in requests:
+            if each.resets:
+                each.session.reset(each.seed)
+        plans = iter(plan_together([each.asked for each in requests if each.asked is not None]))
+        timing = {"infer_ms": 1e3 * (time.perf_counter() - began)}
+        replies: list[dict[str, Any] | Exception] = []
+        for each in requests:
+            if each.asked is None:
+                replies.append({"status": "reset successful"})
+                continue
+            plan = next(plans)
+            if isinstance(plan, Exception):
+                replies.append(plan)
+                continue
+            self._unsettled.add(each.session)
+            reply = {"actions": np.ascontiguousarray(plan.actions), **self.provenance(plan)}
+            replies.append({**reply, "ignored_keys": each.ignored, "policy_timing": timing})
+        if len(self._unsettled) > N_SESSIONS:
+            self.settle()
+        return replies
 
     def provenance(self, plan: Plan) -> dict[str, Any]:
         """What is behind a plan, without arrays: openpi's `ActionChunkBroker` would slice them like actions."""
@@ -162,6 +221,14 @@ class Service:
             return None
         return measure_familiarity(policy, self._rate)
 
+    def _warm_up(self) -> None:
+        """Plans alone and together, so that compiled code is loaded before a robot waits for it."""
+        self.policy.warm_up()
+        if isinstance(self.policy, DemonstrationPolicy):
+            first = next(episode for episode in self.policy.episodes if len(episode)).observations[0]
+            pair = [self.open(), self.open()]
+            plan_together([Asked(session, first) for session in pair])
+
     def _familiar(self, plan: Plan) -> dict[str, Any] | None:
         familiarity = self._familiarity
         if familiarity is None:
@@ -173,6 +240,17 @@ class Service:
             "share_nearer": familiarity.share_nearer(plan.distance),
             "false_alarm_rate": float(familiarity.false_alarm_rate),
         }
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A request, read: what to do in which session, and the keys that were not understood."""
+
+    session: Session
+    resets: bool
+    seed: int | None
+    asked: Asked | None = None
+    ignored: list[str] = field(default_factory=list)
 
 
 def _left_over(request: Mapping[Any, Any]) -> LeftOver | None:

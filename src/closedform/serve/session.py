@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,61 +23,148 @@ PATIENCE = 1.0  # seconds to wait for a request of the same session, such as tha
 class Session:
     """An agent, and the actions of its plans that the robot says it has executed.
 
+    Its memory of a plan is updated when there is time, at the latest before the next plan.
+
     Args:
         policy: what plans.
         name: for messages.
     """
 
     def __init__(self, policy: Policy[Any], name: str = ""):
-        self._agent = Agent(policy)
+        self.agent = Agent(policy)
         self._name = name
         self._lock = threading.Lock()
+        self._remember: Callable[[], None] | None = None
 
-    def reset(self, seed: Seed = None) -> None:
-        """Begins a new episode; the same seed gives the same plans."""
-        with self._alone():
-            self._agent.reset(seed)
+    def take(self) -> bool:
+        """Begins a request, if no other one of this session is under way."""
+        return self._lock.acquire(blocking=False)
 
-    def plan(self, window: np.ndarray, executed: int | None = None, left_over: LeftOver | None = None) -> Plan:
-        """Plans for the newest observations.
+    def release(self) -> None:
+        """Ends a request."""
+        self._lock.release()
 
-        Args:
-            window: (N_o, D_o), or (D_o,): one observation is then repeated, unless it is one step after the last.
-            executed: how many actions of the last plan the robot has executed; by default `n_execute`.
-            left_over: actions that the plan has to continue.
-        """
-        with self._alone():
-            agent, policy = self._agent, self._agent.policy
-            executed, most = policy.config.n_execute if executed is None else executed, policy.config.n_action_steps
-            if executed > most:
-                raise DataError(f"executed: expected at most the {most} actions of a chunk, found {executed}")
-            rows = window if window.ndim == 2 else window[None]
-            if window.ndim == 1 and executed != 1:
-                rows = np.repeat(rows, policy.config.n_obs_steps, axis=0)
-            policy.check_observations(rows)  # before any of them is remembered
-            if agent.last_plan is not None:
-                for action in agent.last_plan.actions[:executed]:
-                    policy.acted(action, agent.memory)
-            for row in rows[:-1]:
-                agent.observe(row)
-            return agent.plan(rows[-1], left_over)
-
-    def _alone(self) -> _Alone:
-        return _Alone(self._lock, self._name)
-
-
-class _Alone:
-    """Waits a moment if another request of the session is under way, and then refuses."""
-
-    def __init__(self, lock: threading.Lock, name: str):
-        self._lock, self._name = lock, name
-
-    def __enter__(self) -> None:
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """A request; waits a moment if another one is under way, and then refuses."""
         if not self._lock.acquire(timeout=PATIENCE):
             raise DataError(
                 f"session {self._name!r}: expected one request at a time, found another one under way; "
                 "give each robot a session_id of its own"
             )
+        try:
+            yield
+        finally:
+            self._lock.release()
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    def settle(self) -> None:
+        """Updates the memory of the last plan, unless a request is under way, which will."""
+        if self.take():
+            try:
+                self._settle()
+            finally:
+                self.release()
+
+    def reset(self, seed: Seed = None) -> None:
+        """Begins a new episode; the same seed gives the same plans. Within a request."""
+        self._remember = None
+        self.agent.reset(seed)
+
+    def observe(self, window: np.ndarray, executed: int | None) -> None:
+        """Tells the agent the newest observations and what was executed. Within a request.
+
+        Args:
+            window: (N_o, D_o), or (D_o,): one observation is then repeated, unless it is one step after the last.
+            executed: how many actions of the last plan the robot has executed; by default `n_execute`.
+        """
+        agent, policy = self.agent, self.agent.policy
+        executed, most = policy.config.n_execute if executed is None else executed, policy.config.n_action_steps
+        if executed > most:
+            raise DataError(f"executed: expected at most the {most} actions of a chunk, found {executed}")
+        rows = window if window.ndim == 2 else window[None]
+        if window.ndim == 1 and executed != 1:
+            rows = np.repeat(rows, policy.config.n_obs_steps, axis=0)
+        policy.check_observations(rows)  # before any of them is remembered
+        self._settle()
+        if agent.last_plan is not None:
+            for action in agent.last_plan.actions[:executed]:
+                policy.acted(action, agent.memory)
+        for row in rows:
+            agent.observe(row)
+
+    def follow(self, plan: Plan, remember: Callable[[], None]) -> None:
+        """Takes a plan as that of the agent. Within a request.
+
+        Args:
+            plan: made for the observations of `observe`.
+            remember: updates the agent's memory of it.
+        """
+        self.agent.follow(plan)
+        self._remember = remember
+
+    def _settle(self) -> None:
+        if self._remember is not None:
+            remember, self._remember = self._remember, None
+            remember()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request for a plan.
+
+    Attributes:
+        session: of the robot.
+        window, executed: as for `Session.observe`.
+        left_over: actions that the plan has to continue.
+    """
+
+    session: Session
+    window: np.ndarray
+    executed: int | None = None
+    left_over: LeftOver | None = None
+
+
+def plan_together(requests: Sequence[Asked]) -> list[Plan | Exception]:
+    """Plans for several sessions of one policy, each within a request: a plan, or why there is none, for each."""
+    made: dict[int, Plan | Exception] = {}
+    memories: dict[int, Any] = {}
+    for index, asked in enumerate(requests):
+        agent = asked.session.agent
+        try:
+            asked.session.observe(asked.window, asked.executed)
+            memories[index] = agent.memory
+            if asked.left_over is not None:
+                memories[index] = asked.left_over.condition(agent.policy, agent.window, agent.memory)
+        except Exception as error:
+            memories.pop(index, None)
+            made[index] = error
+    _plan(requests, memories, made)
+    return [made[index] for index in range(len(requests))]
+
+
+def _plan(requests: Sequence[Asked], memories: dict[int, Any], made: dict[int, Plan | Exception]) -> None:
+    """Plans for those that have a memory; if that fails, one by one, so that the others get their plans."""
+    agents = {index: requests[index].session.agent for index in memories}
+    if not agents:
+        return
+    policy = next(iter(agents.values())).policy
+    states = {index: agent.rng.bit_generator.state for index, agent in agents.items()}
+    try:
+        plans = policy.plan_first(
+            [agent.window for agent in agents.values()],
+            [agent.rng for agent in agents.values()],
+            [memories[index] for index in agents],
+        )
+        for index, (plan, remember) in zip(agents, plans, strict=True):
+            asked = requests[index]
+            if asked.left_over is not None:
+                plan = asked.left_over.join(plan, policy.action_layout)
+            asked.session.follow(plan, remember)
+            made[index] = plan
+    except Exception as error:
+        if len(agents) == 1:
+            made.update(dict.fromkeys(agents, error))
+            return
+        for index, agent in agents.items():
+            agent.rng.bit_generator.state = states[index]
+            _plan(requests, {index: memories[index]}, made)

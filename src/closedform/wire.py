@@ -5,16 +5,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from importlib import import_module
 from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
 
-from closedform.errors import DataError
-from closedform.serve.packages import require
+from closedform.errors import DataError, MissingExtraError
 
 LARGEST = 1_000_000  # elements of lists and maps in one message, which take far more memory than on the wire
 _DTYPE = re.compile(r"[<>|=]?[biufSUMm][0-9]{0,9}(\[[0-9A-Za-z/]{1,20}\])?")  # no kinds V, O and c
+
+
+def require(module: str) -> Any:
+    """Imports a module of the extra `serve`."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = {"zmq": "pyzmq"}.get(module.split(".")[0], module.split(".")[0])
+        raise MissingExtraError(package, "serve", "serving a policy") from error
 
 
 def pack(message: Any) -> bytes:

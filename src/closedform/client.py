@@ -6,8 +6,7 @@ import contextlib
 from typing import Any
 
 from closedform.errors import ServeError
-from closedform.serve.packages import require
-from closedform.serve.wire import pack, unpack
+from closedform.wire import pack, require, unpack
 
 
 class Client:
