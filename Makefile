@@ -63,15 +63,16 @@ bench-gpu:  # PYTHON needs torch and jax that can use a GPU, triton, and the pac
 bench-check: .venv/.bench  # a quick run against what is in docs/results/bench, ratios alone
 	$(BIN)/python benchmarks/check.py
 
-paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks; resumes if interrupted
-	$(BIN)/python -m studies pusht
-	$(BIN)/python -m studies tuning
-	$(BIN)/python -m studies guidance
-	$(BIN)/python -m studies augmentation
-	$(BIN)/python -m studies robomimic
-	$(BIN)/python -m studies robot
+# RAY=--ray, or RAY='--ray HOST:PORT', runs its episodes on a Ray cluster
+paper: .venv/.dev $(if $(RAY),.venv/.ray)  # about five hours on two cores, and a GPU for some networks; resumes if interrupted
+	$(BIN)/python -m studies pusht $(RAY)
+	$(BIN)/python -m studies tuning $(RAY)
+	$(BIN)/python -m studies guidance $(RAY)
+	$(BIN)/python -m studies augmentation $(RAY)
+	$(BIN)/python -m studies robomimic $(RAY)
+	$(BIN)/python -m studies robot $(RAY)
 	$(BIN)/python -m studies.robot_clock
-	$(BIN)/python -m studies deadline
+	$(BIN)/python -m studies deadline $(RAY)
 
 wide: .venv/.dev .venv-wide/.made  # about seven hours on two cores; resumes if interrupted, parts can be run elsewhere
 	$(BIN)/python -m studies wide --only 'pusht_*' 'robomimic_*'
@@ -96,6 +97,10 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 .venv/.dev: .venv/.created pyproject.toml constraints.txt
 	$(PIP) torch  # by itself, so that the constrained build is the one that is found
 	$(PIP) --editable '.[data,pusht,robosuite,twin,ur,studio,serve,plots,neural,ann,dev]'
+	touch $@
+
+.venv/.ray: .venv/.dev
+	$(PIP) --editable '.[ray]'
 	touch $@
 
 .venv/.bench: .venv/.created pyproject.toml constraints.txt benchmarks/requirements.txt

@@ -1,4 +1,4 @@
-"""Working: where the episodes of a command run."""
+"""Working: where the episodes or trials of a command run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from closedform.evaluation.ray_pool import Ray
 
 @dataclass(frozen=True, kw_only=True)
 class Working:
-    """Where episodes run."""
+    """Where episodes or trials run."""
 
     workers: int | None = None
-    """Number of processes, one per core by default; with --ray, the most episodes at once, by default one per CPU of
+    """Number of processes, one per core by default; with --ray, the most at once, by default one per CPU of
     the cluster. The result does not depend on it."""
     ray: tuple[str, ...] | None = None
     """Run on a Ray cluster, HOST:PORT or auto (that of this machine), or without an address on a new local one."""

@@ -18,6 +18,7 @@ from closedform.evaluation.pusht import PushT
 from closedform.evaluation.ray_pool import Ray
 from closedform.evaluation.rollout import Rollout, roll_out, roll_out_together
 from closedform.evaluation.study import Study
+from closedform.evaluation.sweep import SweepResult, sweep
 
 __all__ = [
     "Comparison",
@@ -33,10 +34,12 @@ __all__ = [
     "Scene",
     "StepResult",
     "Study",
+    "SweepResult",
     "compare",
     "environment_names",
     "evaluate",
     "make_environment",
     "roll_out",
     "roll_out_together",
+    "sweep",
 ]
