@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from closedform import ClosedFormPolicy
-from closedform.evaluation import EvaluationError, EvaluationResult, Ray, Study, evaluate, ray_pool
+from closedform import ClosedFormPolicy, save_demos
+from closedform.analysis import tune
+from closedform.evaluation import EvaluationError, EvaluationResult, Ray, Study, evaluate, ray_pool, sweep
 from closedform.evaluation.pool import Task
 from tests.evaluation.test_workers import runs
 from tests.evaluation.toy import LoadedOnce, Reach, reach_demos
@@ -61,6 +62,24 @@ def by_seed(rows):
 def test_the_rows_are_those_of_this_process(cluster, policy, n):
     alone = by_seed(evaluate(policy, f"{TOY}:Reach", range(20, 30)))
     assert by_seed(evaluate(policy, f"{TOY}:Reach", range(20, 30), workers=Ray(cluster.address, n))) == alone
+
+
+def test_sweeps_and_tuning_are_those_of_this_process(cluster, tmp_path, monkeypatch):
+    save_demos(reach_demos(), tmp_path / "demos")
+    configurations = [{"tau": 0.0}, {"tau": 0.3, "n_execute": 2}]
+    found = [
+        sweep(
+            Study.make_each(f"{TOY}:Reach", str(tmp_path / "demos"), "default", configurations, n_episodes=6),
+            configurations,
+            look=3,
+            workers=workers,
+        )
+        for workers in (1, Ray(cluster.address))
+    ]
+    rows = [[by_seed(result.episodes) for result in one.results] for one in found]
+    assert rows[0] == rows[1] and found[0].best == found[1].best
+    monkeypatch.setitem(tune.__globals__, "GRID", {"n_obs_steps": (1, 2), "tau": (0.0, 0.07)})
+    assert tune(reach_demos(), workers=Ray(cluster.address)) == tune(reach_demos())
 
 
 class Marked(Reach):
