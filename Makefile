@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo studio test test-reference test-bare test-fleet test-clients test-lerobot lint import-graph fuzz bench bench-gpu bench-check bench-serving bench-fleet soak paper wide wide-development clean
+.PHONY: demo studio test test-reference test-bare test-fleet test-clients test-lerobot test-ray lint import-graph fuzz bench bench-gpu bench-check bench-serving bench-fleet soak paper wide wide-development clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -37,6 +37,9 @@ test-fleet: .venv-fleet/.made  # LanceDB, and moto as an S3-compatible store: 39
 
 test-lerobot: .venv-lerobot/.made  # the plugin for LeRobot, with the real lerobot; downloads 3 GB the first time
 	.venv-lerobot/bin/python -m pytest plugins/lerobot_policy_closedform
+
+test-ray: .venv-ray/.made  # on a real Ray cluster of several nodes on this machine
+	.venv-ray/bin/pytest -n 0 tests/evaluation/test_ray.py tests/evaluation/test_ray_cluster.py
 
 test-clients: .venv/.dev .venv-clients/.made  # other people's clients, of the package index, against our server
 	$(BIN)/python scripts/test_clients.py .venv-clients/bin/python
@@ -73,15 +76,16 @@ bench-fleet: .venv-fleet/.made  # a fleet's table and replicas; writes docs/resu
 bench-check: .venv/.bench  # a quick run against what is in docs/results/bench, ratios alone
 	$(BIN)/python benchmarks/check.py
 
-paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks; resumes if interrupted
-	$(BIN)/python -m studies pusht
-	$(BIN)/python -m studies tuning
-	$(BIN)/python -m studies guidance
-	$(BIN)/python -m studies augmentation
-	$(BIN)/python -m studies robomimic
-	$(BIN)/python -m studies robot
+# RAY=--ray, or RAY='--ray HOST:PORT', runs its episodes on a Ray cluster
+paper: .venv/.dev $(if $(RAY),.venv/.ray)  # about five hours on two cores, and a GPU for some networks; resumes if interrupted
+	$(BIN)/python -m studies pusht $(RAY)
+	$(BIN)/python -m studies tuning $(RAY)
+	$(BIN)/python -m studies guidance $(RAY)
+	$(BIN)/python -m studies augmentation $(RAY)
+	$(BIN)/python -m studies robomimic $(RAY)
+	$(BIN)/python -m studies robot $(RAY)
 	$(BIN)/python -m studies.robot_clock
-	$(BIN)/python -m studies deadline
+	$(BIN)/python -m studies deadline $(RAY)
 	$(BIN)/python -m studies realtime
 	$(BIN)/python -m studies monitor
 
@@ -110,6 +114,10 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 	$(PIP) --editable '.[data,pusht,robosuite,twin,pixels,ur,studio,serve,plots,neural,ann,dev]'
 	touch $@
 
+.venv/.ray: .venv/.dev
+	$(PIP) --editable '.[ray]'
+	touch $@
+
 .venv/.bench: .venv/.created pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PIP) torch  # as for .dev
 	$(PIP) --editable '.[data,plots,neural,ann]' --requirement benchmarks/requirements.txt
@@ -132,10 +140,16 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 	$(PIP_LEROBOT) --constraint $(PLUGIN)/constraints.txt --editable '.[ann]' --editable '$(PLUGIN)[pusht,training]' pytest
 	touch $@
 
+.venv-ray/.made: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[data,pusht,plots,ray]' pytest pytest-xdist hypothesis
+	touch $@
+
 .venv-clients/.made: tests/clients/requirements.txt
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements.txt
 	touch $@
 
 clean:
-	rm -rf .venv .venv-wide .venv-fleet .venv-clients .venv-lerobot outputs
+	rm -rf .venv .venv-wide .venv-fleet .venv-clients .venv-lerobot .venv-ray outputs

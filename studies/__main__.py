@@ -11,9 +11,10 @@ import tyro
 from tyro.conf import Positional, arg
 
 from closedform.cli import run
+from closedform.cli.working import Working
 from closedform.device import check_device
 from closedform.errors import ConfigError
-from closedform.evaluation.workers import check_workers
+from closedform.evaluation.ray_pool import Ray
 from closedform.figures import pyplot
 from studies.runner import Runner
 
@@ -35,7 +36,7 @@ Study = Literal[
 
 
 @dataclass(frozen=True)
-class Make:
+class Make(Working):
     """Reproduce the paper's tables and figures and our own studies; an interrupted study is resumed."""
 
     study: Positional[Study]
@@ -44,8 +45,6 @@ class Make:
     """Folder for tables and figures, with a subfolder for each study."""
     work: Path = Path("outputs/paper")
     """Folder for the results of single evaluations; existing ones are not run again."""
-    workers: int | None = None
-    """Number of processes; one per core by default."""
     device: str = "auto"
     """Device of networks: cpu, cuda, or auto (cuda if available)."""
     only: tuple[str, ...] = ()
@@ -63,7 +62,9 @@ class Make:
     def run(self) -> None:
         """Runs the missing evaluations and writes the study."""
         check_device(self.device)
-        check_workers(self.workers)
+        where = self.where
+        if self.ray is not None and self.study == "wide":
+            raise ConfigError("ray: expected a study whose evaluations run one after the other, found wide")
         if self.only and self.study not in IN_PARTS:
             raise ConfigError(f"only: expected the study {', '.join(IN_PARTS)}, found {self.study}")
         if (self.demos or self.development) and self.study not in ("wide", "robot"):
@@ -78,6 +79,7 @@ class Make:
             demos=self.demos,
             development=self.development,
             partial=self.partial,
+            ray=where if isinstance(where, Ray) else None,
         )
         module.run(runner)
         in_parts = self.only or self.development

@@ -207,7 +207,7 @@ def _generated(runner: Runner, task: str) -> Path:
     path = runner.work / "demos" / f"{task}.hdf5"
     if not path.exists():
         print(f"generating {N_DEMOS} demonstrations: {path}")
-        generate(task, N_DEMOS, path, workers=runner.n_workers)
+        generate(task, N_DEMOS, path, workers=runner.where)
     return path
 
 

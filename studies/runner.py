@@ -13,6 +13,9 @@ from typing import Any
 from closedform import provenance
 from closedform.errors import ConfigError
 from closedform.evaluation.evaluation_result import EvaluationResult
+from closedform.evaluation.pool import Workers
+from closedform.evaluation.processes import Processes
+from closedform.evaluation.ray_pool import Ray
 from closedform.evaluation.study import Study
 from closedform.figures import QUIET, png
 from closedform.files import write_file
@@ -28,12 +31,13 @@ class Runner:
         name: of the study, as in `python -m studies NAME`.
         output: folder for tables and figures.
         work: folder for results files; existing ones are not run again.
-        workers: the number of processes.
+        workers: the number of processes; one per core by default.
         device: the device that networks run on.
         only: keys of the evaluations to run, without writing the study; empty for all.
         demos: folder of recorded demonstrations, for studies that record some; by default in the work folder.
         development: whether to run only the development tasks, without writing the study.
         partial: whether to write the study with the episodes that there are, and to run none.
+        ray: the cluster that episodes and trials run on; None for processes of this machine.
         commits: of the code that produced the results used.
         machines: that produced them.
     """
@@ -47,6 +51,7 @@ class Runner:
     demos: Path | None = None
     development: bool = False
     partial: bool = False
+    ray: Ray | None = None
     commits: set[str] = field(default_factory=set)
     machines: set[str] = field(default_factory=set)
 
@@ -61,7 +66,7 @@ class Runner:
 
     def run(self, key: str, study: Study) -> EvaluationResult:
         """The results of a study, from the work folder if they exist."""
-        results = study.run(self.work / f"{key}.json", self.workers, name=key)
+        results = study.run(self.work / f"{key}.json", self.where, name=key)
         self.note_origin(results)
         return results
 
@@ -90,6 +95,11 @@ class Runner:
         unknown = set(self.only) - set(keys)
         if unknown:
             raise ConfigError(f"unknown evaluation {min(unknown)!r}: expected some of {', '.join(keys)}")
+
+    @property
+    def where(self) -> Workers:
+        """Where episodes and trials run."""
+        return self.ray or Processes(self.workers)
 
     @property
     def n_workers(self) -> int:

@@ -47,7 +47,7 @@ def run(runner: Runner) -> None:
             error = round(float(prediction_errors(policy).mean()), 5)
             rows.append({"preset": preset, **settings, "prediction_error": error, **figures_of(found)})
     runner.write_csv("tuning", rows)
-    tunings = {preset: tune(demos, ClosedFormConfig.preset(preset)) for preset in PRESETS}
+    tunings = {preset: tune(demos, ClosedFormConfig.preset(preset), workers=runner.where) for preset in PRESETS}
     checks = {preset: _check(runner, preset, tuning) for preset, tuning in tunings.items()}
     _draw(runner, rows)
     _write(runner, rows, tunings, checks)

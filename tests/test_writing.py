@@ -77,7 +77,7 @@ from closedform import ClosedFormConfig
 
 tune = import_module("closedform.analysis.tune")  # the package has the function of this name
 
-def quick(demos, start, progress=None):
+def quick(demos, start, workers=None, progress=None):
     trial = tune.Trial(ClosedFormConfig.preset(), 1.0, 0.1)
     return tune.Tuning(trial, trial, [trial])
 

@@ -12,7 +12,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.demos.robomimic_tasks import TASKS as ROBOMIMIC_TASKS
 from closedform.evaluation.environment import make_environment
-from closedform.evaluation.evaluate import Describe
+from closedform.evaluation.episodes_job import Describe
 from closedform.evaluation.study import demos_for
 from closedform.policies.choice import CHOICES, make_policy
 from closedform.policies.policy import Policy

@@ -69,6 +69,7 @@ def test_the_same_demonstrations_give_the_same_parameters(monkeypatch):
     said = []
     first = tune(demos, progress=lambda what, share: said.append((what, share)))
     assert tune(demos) == first
+    assert tune(demos, workers=2) == first
     assert said[0] == ("n_obs_steps = 1", 0.0) and [share for _, share in said] == sorted(share for _, share in said)
 
 

@@ -18,9 +18,10 @@ from closedform.cli import main
 from closedform.cli.evaluation import print_results
 from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.evaluation.environment import BUILT_IN, environment_names, make_environment
-from closedform.evaluation.evaluate import EvaluationError, evaluate
+from closedform.evaluation.evaluate import evaluate
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.intervals import ratio_ci95, wilson_ci95
+from closedform.evaluation.pool import EvaluationError
 from closedform.evaluation.rollout import roll_out, roll_out_together
 from closedform.evaluation.study import Study
 from tests.conftest import random_demos, slow_on_the_reference

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -91,13 +91,23 @@ class Missing(Reach):
         raise MissingExtraError("robots", "robosuite", "the environment")
 
 
-def test_experts_work_in_such_workers(monkeypatch):
-    asked = []
-    monkeypatch.setattr(generation, "make_pool", lambda *arguments: asked.append(arguments) or ThreadPoolExecutor(1))
-    monkeypatch.setattr(generation, "_record", lambda seed: seed)
-    recordings = generation._recordings("lift", iter(range(9)), 2)
-    assert next(recordings) == (0, 0) and asked == [(2, generation._start, ("lift",))]
-    recordings.close()
+class Backwards:
+    """Workers that finish the later one of two tasks first."""
+
+    @contextmanager
+    def pool(self, jobs, n_tasks=None):
+        assert [type(job) for job in jobs] == [generation.ExpertJob]
+        yield self
+
+    def results(self, tasks):
+        for first in tasks:
+            yield next(tasks), None
+            yield first, None
+
+
+def test_episodes_of_experts_are_in_order_whatever_order_they_finish_in():
+    recordings = generation._recordings("lift", iter(range(3, 13)), Backwards())
+    assert list(recordings) == [(seed, None) for seed in range(3, 13)]
 
 
 @pytest.mark.parametrize("n", [0, -1, 1025, 2**70])

@@ -172,3 +172,20 @@ def displaced_demos(n_episodes: int = 20, seed: int = 0) -> Demos:
             observation = environment.step(actions[-1]).observation
         episodes.append((np.array(observations), np.array(actions)))
     return Demos(episodes, rate=10.0)
+
+
+class LoadedOnce:
+    """A job that leaves a file for each process that loads it; a second time in the same process it fails."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        (self.folder / f"loaded-{os.getpid()}").touch(exist_ok=False)
+
+    def run(self, task):
+        return task * task
+
+    def label(self, task):
+        return f"number {task}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,8 @@ import numpy as np
 from closedform.analysis.leave_one_out import leave_one_out
 from closedform.demos.demos import Demos
 from closedform.errors import ClosedFormError, ClosedFormWarning, DataError
+from closedform.evaluation.pool import Pool, Task, Workers
+from closedform.evaluation.processes import as_workers
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig
 from closedform.policies.horizons import N_ACTION_STEPS, horizons
@@ -64,7 +66,11 @@ class Tuning:
 
 
 def tune(
-    demos: Demos, start: ClosedFormConfig | None = None, *, progress: Callable[[str, float], object] | None = None
+    demos: Demos,
+    start: ClosedFormConfig | None = None,
+    *,
+    workers: int | Workers = 1,
+    progress: Callable[[str, float], object] | None = None,
 ) -> Tuning:
     """Chooses bandwidth, tau, n_neighbors, n_obs_steps and n_action_steps.
 
@@ -75,43 +81,93 @@ def tune(
     Args:
         demos: at least two episodes.
         start: the initial configuration, which also sets all other parameters; the default preset by default.
+        workers: the number of processes, where 1 is this one; or `Ray(...)`. The result does not depend on it.
         progress: called with a description and the fraction done.
     """
     if len(demos) < 2:
         raise DataError("expected at least two episodes for leave-one-out prediction, found one")
-    config = start or ClosedFormConfig.preset("default", demos)
+    config = first = start or ClosedFormConfig.preset("default", demos)
     times = horizons(demos).get("n_action_steps", N_ACTION_STEPS) / N_ACTION_STEPS
-    errors: dict[ClosedFormConfig, np.ndarray] = {}
     n_total, n_tried = 2 * sum(map(len, GRID.values())), 0
+    with as_workers(workers).pool([TrialJob(demos, round(times * _HORIZON))]) as pool:
+        trials = _Trials(pool)
+        trials.errors(config)
+        for _ in range(2):
+            for name, grid in GRID.items():
+                values = [round(times * value) for value in grid] if name == "n_action_steps" else grid
+                candidates = [_with(config, name, value, demos.n_steps) for value in values]
+                say = progress or (lambda *_: None)
+                say(f"{name} = {values[0]}", n_tried / n_total)
+                for n_done, tried in enumerate(trials.prepare(candidates), n_tried + 1):
+                    say(f"{name} = {getattr(tried, name)}", n_done / n_total)
+                n_tried += len(values)
+                for value in values:
+                    candidate = _with(config, name, value, demos.n_steps)
+                    if candidate is None:
+                        continue
+                    try:
+                        gain = trials.errors(config) - trials.errors(candidate)
+                    except ClosedFormError:  # such as chunks longer than every episode
+                        continue
+                    least = _LEAST_GAIN * np.mean(trials.errors(config))
+                    if np.mean(gain) > max(np.std(gain, ddof=1) / np.sqrt(len(gain)), least):
+                        config = candidate
+        return Tuning(trials.trial(config), trials.trial(first), trials.all())
 
-    def try_out(candidate: ClosedFormConfig) -> np.ndarray:
-        if candidate not in errors:
+
+class TrialJob:
+    """The leave-one-out errors of configurations."""
+
+    def __init__(self, demos: Demos, horizon: int):
+        self._demos, self._horizon = demos, horizon
+
+    def run(self, config: ClosedFormConfig) -> np.ndarray | ClosedFormError:
+        """The errors of a configuration; an error of ours is a result, since it need not stop the others."""
+        try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ClosedFormWarning)  # about fewer windows than neighbors
-                policy = ClosedFormPolicy(demos, config=replace(candidate, **QUICK))
-            errors[candidate] = prediction_errors(policy, round(times * _HORIZON))
-        return errors[candidate]
+                policy = ClosedFormPolicy(self._demos, config=replace(config, **QUICK))
+            return prediction_errors(policy, self._horizon)
+        except ClosedFormError as error:
+            return error
 
-    try_out(config)
-    first = config
-    for _ in range(2):
-        for name, values in GRID.items():
-            for value in (round(times * value) for value in values) if name == "n_action_steps" else values:
-                if progress:
-                    progress(f"{name} = {value}", n_tried / n_total)
-                n_tried += 1
-                candidate = _with(config, name, value, demos.n_steps)
-                if candidate is None:
-                    continue
-                try:
-                    gain = try_out(config) - try_out(candidate)
-                except ClosedFormError:  # such as chunks longer than every episode
-                    continue
-                needed = max(np.std(gain, ddof=1) / np.sqrt(len(gain)), _LEAST_GAIN * np.mean(try_out(config)))
-                if np.mean(gain) > needed:
-                    config = candidate
-    trials = [_trial(candidate, error) for candidate, error in errors.items()]
-    return Tuning(_trial(config, errors[config]), _trial(first, errors[first]), trials)
+    def label(self, config: ClosedFormConfig) -> str:
+        """What to call a task in a message."""
+        return f"the trial of {config}"
+
+
+class _Trials:
+    """Configurations that were tried, and those that were prepared and may turn out not to be needed."""
+
+    def __init__(self, pool: Pool):
+        self._pool = pool
+        self._found: dict[ClosedFormConfig, np.ndarray | ClosedFormError] = {}
+        self._used: dict[ClosedFormConfig, np.ndarray] = {}
+
+    def prepare(self, configs: Iterable[ClosedFormConfig | None]) -> Iterator[ClosedFormConfig]:
+        """Computes the errors of all configurations that are new, at once, and yields each when it is done."""
+        new = [config for config in dict.fromkeys(configs) if config is not None and config not in self._found]
+        for task, found in self._pool.results(Task(0, config) for config in new):
+            self._found[task.task] = found
+            yield task.task
+
+    def errors(self, config: ClosedFormConfig) -> np.ndarray:
+        """The errors of a configuration, which now counts as tried."""
+        for _ in self.prepare([config]):
+            pass
+        found = self._found[config]
+        if isinstance(found, ClosedFormError):
+            raise found
+        return self._used.setdefault(config, found)
+
+    def trial(self, config: ClosedFormConfig) -> Trial:
+        """The summary of a configuration."""
+        errors = self.errors(config)
+        return Trial(config, float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(len(errors))))
+
+    def all(self) -> list[Trial]:
+        """All that were tried."""
+        return [self.trial(config) for config in self._used]
 
 
 def prediction_errors(policy: ClosedFormPolicy, horizon: int = _HORIZON) -> np.ndarray:
@@ -137,7 +193,3 @@ def _with(config: ClosedFormConfig, name: str, value: Any, n_steps: int) -> Clos
     if name == "n_action_steps":
         return replace(config, n_action_steps=value, n_execute=min(config.n_execute, value))
     return replace(config, **{name: value})
-
-
-def _trial(config: ClosedFormConfig, errors: np.ndarray) -> Trial:
-    return Trial(config, float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(len(errors))))

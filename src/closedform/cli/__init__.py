@@ -24,6 +24,7 @@ from closedform.cli.policy import Explain, Fit, Index, Info, Tune
 from closedform.cli.run import Run
 from closedform.cli.serve import Monitor, Serve
 from closedform.cli.studio import Studio
+from closedform.cli.sweep import Sweep
 
 __all__ = ["COMMANDS", "main", "run"]
 
@@ -46,6 +47,7 @@ COMMANDS: dict[str, Any] = {
     "run": Run,
     "serve": Serve,
     "studio": Studio,
+    "sweep": Sweep,
     "train": Train,
     "tune": Tune,
 }

@@ -17,6 +17,7 @@ from tyro.conf import Positional, arg
 
 from closedform import Demos, Layout, load_demos, save_demos
 from closedform.cli import streams
+from closedform.cli.working import Working
 from closedform.demos.load import MOST_EPISODES
 from closedform.errors import ClosedFormError, ConfigError
 
@@ -162,7 +163,7 @@ class Inspect(Reading, ChoosingLayouts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generate:
+class Generate(Working):
     """Generate demonstrations of a robomimic task with a scripted expert; resumes if interrupted."""
 
     task: Literal["lift", "can", "square", "transport", "tool_hang"]
@@ -173,22 +174,18 @@ class Generate:
     """Number of successful episodes; failed ones are discarded."""
     seed: int = 0
     """Seed of the first start state, counted up for the others. Evaluations use seeds from 100000."""
-    workers: int | None = None
-    """Number of processes; one per core by default. The result does not depend on it."""
 
     def run(self) -> None:
         """Generates, and prints how often the expert succeeded."""
         from closedform.experts.generation import generate
-        from closedform.provenance import n_cores
 
-        workers = n_cores() if self.workers is None else self.workers
         with progress_bar() as say:
             tried = generate(
                 self.task,
                 self.episodes,
                 self.output,
                 seed=self.seed,
-                workers=workers,
+                workers=self.where,
                 progress=lambda kept, tried: say(f"{kept} of {tried} attempts succeeded", kept / self.episodes),
             )
         print(f"{self.episodes} successful episodes from {tried} attempts of the scripted expert: {self.output}")

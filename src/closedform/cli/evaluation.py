@@ -12,6 +12,7 @@ from tyro.conf import Positional
 from closedform.cli import streams
 from closedform.cli.data import ChoosingLayouts, Output, print_inferred, progress_bar
 from closedform.cli.policy import Choosing
+from closedform.cli.working import Working
 from closedform.errors import ConfigError
 from closedform.evaluation.comparison import compare
 from closedform.evaluation.evaluation_result import EvaluationResult
@@ -19,7 +20,7 @@ from closedform.files import check_writable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eval(Choosing, ChoosingLayouts):
+class Eval(Choosing, ChoosingLayouts, Working):
     """Evaluate a policy in an environment."""
 
     env: str = "pusht"
@@ -37,8 +38,6 @@ class Eval(Choosing, ChoosingLayouts):
     """Write all results to this file; an interrupted evaluation resumes from it."""
     video: int = 0
     """Number of episodes to make videos of, spread from the worst to the best."""
-    workers: int | None = None
-    """Number of processes; one per core by default. The result does not depend on it."""
     device: str = "auto"
     """Device of the policy's network, if it has one: cpu, cuda, or auto (cuda if available)."""
 
@@ -47,11 +46,10 @@ class Eval(Choosing, ChoosingLayouts):
         from closedform.evaluation.environment import can_render
         from closedform.evaluation.study import Study
         from closedform.evaluation.video import film, require_av
-        from closedform.evaluation.workers import check_workers
 
         if self.video < 0:
             raise ConfigError(f"video: expected 0 or more, found {self.video}")
-        check_workers(self.workers)
+        where = self.where
         if self.json:
             check_writable(self.json)
         study = Study.make(
@@ -71,7 +69,7 @@ class Eval(Choosing, ChoosingLayouts):
                 shown = can_render(environment, self.env)
                 environment.reset(self.seed)
                 shown.render()
-        results = study.run(self.json, self.workers)
+        results = study.run(self.json, where)
         print_results([results], [self.policy])
         for note in results.notes:
             streams.complain(f"note: {note}")

@@ -14,6 +14,7 @@ from tyro.conf import Positional, UseAppendAction
 from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy
 from closedform.cli import streams
 from closedform.cli.data import ChoosingLayouts, Output, Reading, progress_bar
+from closedform.cli.working import Working
 from closedform.errors import ConfigError
 from closedform.figures import pyplot
 from closedform.files import check_writable, write_file
@@ -111,7 +112,7 @@ class Index(Reading, Choosing, ChoosingLayouts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tune(Reading, ChoosingLayouts):
+class Tune(Reading, ChoosingLayouts, Working):
     """Choose parameters from the demonstrations alone, by leave-one-out prediction."""
 
     demos: Positional[str]
@@ -125,10 +126,11 @@ class Tune(Reading, ChoosingLayouts):
         """Tries configurations, prints the changes and writes the file."""
         from closedform.analysis.tune import GRID, tune
 
+        where = self.where
         check_writable(self.output)
         demos = self.settle(self.read(self.demos))
         with progress_bar() as say:
-            tuning = tune(demos, ClosedFormConfig.preset(self.preset, demos), progress=say)
+            tuning = tune(demos, ClosedFormConfig.preset(self.preset, demos), workers=where, progress=say)
         best, start = tuning.best, tuning.start
         for name in GRID:
             before, after = getattr(start.config, name), getattr(best.config, name)

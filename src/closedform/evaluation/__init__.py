@@ -10,12 +10,16 @@ from closedform.evaluation.environment import (
     make_environment,
 )
 from closedform.evaluation.episode_result import EpisodeResult
-from closedform.evaluation.evaluate import EvaluationError, evaluate
+from closedform.evaluation.evaluate import evaluate
 from closedform.evaluation.evaluation_result import EvaluationResult
+from closedform.evaluation.pool import EvaluationError
+from closedform.evaluation.processes import Processes
 from closedform.evaluation.pusht import PushT
+from closedform.evaluation.ray_pool import Ray
 from closedform.evaluation.record import record
 from closedform.evaluation.rollout import Rollout, roll_out, roll_out_together
 from closedform.evaluation.study import Study
+from closedform.evaluation.sweep import SweepResult, sweep
 
 __all__ = [
     "Comparison",
@@ -23,12 +27,15 @@ __all__ = [
     "EpisodeResult",
     "EvaluationError",
     "EvaluationResult",
+    "Processes",
     "PushT",
+    "Ray",
     "Renders",
     "Rollout",
     "Scene",
     "StepResult",
     "Study",
+    "SweepResult",
     "compare",
     "environment_names",
     "evaluate",
@@ -36,4 +43,5 @@ __all__ = [
     "record",
     "roll_out",
     "roll_out_together",
+    "sweep",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,10 +30,13 @@ from closedform.evaluation.environment import (
 )
 from closedform.evaluation.environment_pool import EnvironmentPool
 from closedform.evaluation.episode_result import EpisodeResult
-from closedform.evaluation.evaluate import Describe, evaluate
+from closedform.evaluation.episodes_job import Describe
+from closedform.evaluation.evaluate import evaluate
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.notes import policy_notes, result_notes
 from closedform.evaluation.origin import Origin
+from closedform.evaluation.pool import Workers
+from closedform.evaluation.processes import as_workers
 from closedform.evaluation.subject import Subject
 from closedform.files import check_writable
 from closedform.policies.choice import CHOICES, make_policy
@@ -87,6 +90,24 @@ class Study:
             device: the device of the policy's network, if it has one.
             layout: of the demonstrations; see `choose_layouts`.
         """
+        options: dict[str, Any] = {"seed": seed, "n_episodes": n_episodes, "device": device, "layout": layout}
+        return cls.make_each(env, demos, policy, [{}], settings, **options)[0]
+
+    @classmethod
+    def make_each(
+        cls,
+        env: str,
+        demos: str | None,
+        policy: str,
+        parameters: Sequence[Mapping[str, Any]],
+        settings: Sequence[str] = (),
+        *,
+        seed: int = 100000,
+        n_episodes: int = 50,
+        device: str = "cpu",
+        layout: str | None = None,
+    ) -> list[Study]:
+        """The same for several sets of parameters, each by name; environments and demonstrations are shared."""
         check_seed(seed, n_episodes)
         check_device(device)
         environments = EnvironmentPool(env)
@@ -99,13 +120,16 @@ class Study:
             raise ConfigError(f"layout: expected none for a saved policy, which has its own, found {layout!r}")
         elif policy in CHOICES:
             raise ConfigError(f"the policy {policy!r} needs demonstrations: expected --demos, found none")
-        made = make_policy(policy, source, settings).to(device)
-        if source is None:  # otherwise the demonstrations were checked
-            check_fit(spec, made, f"the policy {policy!r}")
-        subject = _subject(env, made, policy, demos, seed, n_episodes)
-        if source is not None and declared is not None and _layouts(source) != _layouts(declared):
-            subject = replace(subject, demos={**subject.demos, "layouts": _layouts(source)})
-        return cls(environments, made, subject, inferred=inferred)
+        studies = []
+        for own in parameters:
+            made = make_policy(policy, source, settings, parameters=own).to(device)
+            if source is None:  # otherwise the demonstrations were checked
+                check_fit(spec, made, f"the policy {policy!r}")
+            subject = _subject(env, made, policy, demos, seed, n_episodes)
+            if source is not None and declared is not None and _layouts(source) != _layouts(declared):
+                subject = replace(subject, demos={**subject.demos, "layouts": _layouts(source)})
+            studies.append(cls(environments, made, subject, inferred=inferred))
+        return studies
 
     @classmethod
     def of_policy(
@@ -184,7 +208,7 @@ class Study:
         """The number of episodes."""
         return self.subject.n_episodes
 
-    def run(self, path: Path | None = None, workers: int | None = None, name: str = "") -> EvaluationResult:
+    def run(self, path: Path | None = None, workers: int | Workers | None = None, name: str = "") -> EvaluationResult:
         """Runs the episodes, shows a progress bar and returns the results.
 
         Partial results are written every few seconds, and also on an error or interrupt. A file with a part of this
@@ -192,18 +216,17 @@ class Study:
 
         Args:
             path: the results file; None to write none.
-            workers: the number of processes; one per core by default.
+            workers: the number of processes, one per core by default; or `Ray(...)`.
             name: the label of the progress bar.
         """
         if path:
             check_writable(path)
-        before = self._before(path)
+        before = self.before(path)
         if before is not None and before.complete:
             return before
         episodes = list(before.episodes) if before else []
         todo = sorted(set(self.subject.seeds) - {episode.seed for episode in episodes})
-        workers = provenance.n_cores() if workers is None else workers
-        results = evaluate(self.policy, self.environments, todo, workers=workers, describe=self.describe)
+        results = evaluate(self.policy, self.environments, todo, workers=as_workers(workers), describe=self.describe)
         saved = time.monotonic()
         try:
             with tqdm(
@@ -238,7 +261,7 @@ class Study:
     def _policy_notes(self) -> list[str]:
         return policy_notes(self.policy)
 
-    def _before(self, path: Path | None) -> EvaluationResult | None:
+    def before(self, path: Path | None) -> EvaluationResult | None:
         """The part of this study that a file already contains, or all of it."""
         if path is None or not path.exists():
             return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from closedform.errors import ConfigError
 
-_THREAD_LIMITS = (
+THREAD_LIMITS = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"),
     *("OPENCV_FOR_THREADS_NUM", "LP_NUM_THREADS"),  # of OpenCV, and of Mesa's renderer on the CPU
 )
@@ -30,8 +30,8 @@ class one_thread_each:
     """Makes processes started inside the block use one thread each; more would only compete for the cores."""
 
     def __enter__(self) -> None:
-        self._before = {name: os.environ.get(name) for name in _THREAD_LIMITS}
-        os.environ.update(dict.fromkeys(_THREAD_LIMITS, "1"))
+        self._before = {name: os.environ.get(name) for name in THREAD_LIMITS}
+        os.environ.update(dict.fromkeys(THREAD_LIMITS, "1"))
 
     def __exit__(self, *_: object) -> None:
         for name, value in self._before.items():

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from itertools import islice
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from closedform.demos.formats.common import require
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.evaluation.environment import N_SEEDS, check_seed
-from closedform.evaluation.evaluate import EvaluationError
+from closedform.evaluation.pool import Task, Workers
+from closedform.evaluation.processes import as_workers
 from closedform.evaluation.robomimic import Robomimic, environment_arguments
-from closedform.evaluation.workers import check_workers, make_pool, one_thread_each
 from closedform.experts.partial import Partial
 from closedform.experts.record import Recorded, record
 from closedform.files import check_writable
 
 _HOPELESS = 50  # consecutive failures after which an expert counts as broken
-
-_task: list[str] = []  # of a worker process
-_scene: list[Robomimic] = []
 
 
 def generate(
@@ -32,20 +28,20 @@ def generate(
     path: Path,
     *,
     seed: int = 0,
-    workers: int = 1,
+    workers: int | Workers = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
     """Runs the expert of a task from the start states of seed, seed + 1, ... until enough episodes have succeeded.
 
     Finished episodes are kept in the folder `PATH.partial`, from which an interrupted call resumes. The content of the
-    file does not depend on the number of processes.
+    file does not depend on the workers.
 
     Args:
         task: one of `TASKS`.
         n_episodes: the number of successful episodes to write.
         path: the HDF5 file, which must not exist yet.
         seed: of the first start state.
-        workers: the number of processes.
+        workers: the number of processes, where 1 is this one; or `Ray(...)`.
         progress: called with the successes and the attempts so far.
 
     Returns:
@@ -54,7 +50,7 @@ def generate(
     if task not in TASKS:
         raise ConfigError(f"unknown task {task!r}: expected one of {', '.join(TASKS)}")
     check_seed(seed, n_episodes)
-    check_workers(workers)
+    where = as_workers(workers)
     check_writable(path)
     if path.exists():
         raise LoadError(f"{path}: expected a path that does not exist yet; choose another name or remove what is there")
@@ -62,7 +58,7 @@ def generate(
     environment_arguments(task)  # reports missing packages now
     partial = Partial(h5py, path.with_name(path.name + ".partial"), task, seed)
     successes, in_a_row = sum(partial.tried.values()), 0
-    with closing(_recordings(task, iter(range(seed + len(partial.tried), N_SEEDS)), workers)) as recordings:
+    with closing(_recordings(task, iter(range(seed + len(partial.tried), N_SEEDS)), where)) as recordings:
         while successes < n_episodes:
             of, recorded = next(recordings, (N_SEEDS, None))
             check_seed(of)
@@ -77,35 +73,36 @@ def generate(
     return len(partial.tried)
 
 
-def _recordings(task: str, seeds: Iterator[int], workers: int) -> Generator[tuple[int, Recorded | None], None, None]:
-    """Yields the episodes of seeds, in order."""
-    if workers == 1:
-        environment = Robomimic(task)
-        for seed in seeds:
-            yield seed, record(environment, seed)
-        return
-    with one_thread_each():
-        pool = make_pool(workers, _start, (task,))
-        waiting = deque((seed, pool.submit(_record, seed)) for seed in islice(seeds, 2 * workers))
-    of = None
-    try:
-        for seed in seeds:
-            of, future = waiting.popleft()
-            yield of, future.result()
-            waiting.append((seed, pool.submit(_record, seed)))
-    except BrokenProcessPool as error:
-        raise EvaluationError(
-            f"a worker process died around seed {of}, out of memory or in a crash; try fewer workers"
-        ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+def _recordings(
+    task: str, seeds: Iterator[int], workers: Workers
+) -> Generator[tuple[int, Recorded | None], None, None]:
+    """Yields the episodes of seeds, which count up, in order."""
+    early: dict[int, Recorded | None] = {}
+    first = next(seeds)
+    with workers.pool([ExpertJob(task)]) as pool:
+        for done, recorded in pool.results(Task(0, seed) for seed in chain([first], seeds)):
+            early[done.task] = recorded
+            while first in early:
+                yield first, early.pop(first)
+                first += 1
 
 
-def _start(task: str) -> None:
-    _task.append(task)
+class ExpertJob:
+    """Runs the expert of a task; its environment is built for the first episode, so that errors reach the parent."""
 
+    def __init__(self, task: str):
+        self._task = task
+        self._scene: list[Robomimic] = []
 
-def _record(seed: int) -> Recorded | None:
-    if not _scene:  # here and not in `_start`, so that errors reach the parent
-        _scene.append(Robomimic(_task[0]))
-    return record(_scene[0], seed)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ExpertJob, (self._task,)
+
+    def run(self, seed: int) -> Recorded | None:
+        """The episode of a seed; None if the expert failed."""
+        if not self._scene:
+            self._scene.append(Robomimic(self._task))
+        return record(self._scene[0], seed)
+
+    def label(self, seed: int) -> str:
+        """What to call a task in a message."""
+        return f"seed {seed}"

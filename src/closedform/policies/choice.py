@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -31,7 +31,12 @@ CHOICES: dict[str, tuple[type[DemonstrationPolicy[Any]], str]] = {
 
 
 def make_policy(
-    choice: str, demos: Demos | None, settings: Sequence[str] = (), *, progress: Progress | None = None
+    choice: str,
+    demos: Demos | None,
+    settings: Sequence[str] = (),
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Policy[Any]:
     """Makes a policy.
 
@@ -41,14 +46,15 @@ def make_policy(
             if it comes with the package.
         demos: the demonstrations; None for a saved policy, which has its own.
         settings: parameters to replace, as `name=value`.
+        parameters: more of them, by name.
         progress: called with a description and the fraction done, if building takes long.
     """
     path = Path(choice)
     if choice in SHIPPED or (choice not in CHOICES and find_folder(choice).is_dir()):
-        if demos is not None or settings:
+        if demos is not None or settings or parameters:
             raise ConfigError(
                 f"{choice} is a saved policy with its own demonstrations and parameters: expected neither, found "
-                f"{'demonstrations' if demos is not None else settings[0]}"
+                f"{'demonstrations' if demos is not None else (*settings, *(parameters or ()))[0]}"
             )
         return load_policy(choice)
     if choice in CHOICES:
@@ -64,7 +70,7 @@ def make_policy(
         )
     if demos is None:
         raise ConfigError(f"the policy {choice!r} needs demonstrations, found none")
-    changes = {**saved, **parse_settings(policy_class.config_class, settings)}
+    changes = {**saved, **parse_settings(policy_class.config_class, settings), **(parameters or {})}
     return policy_class(demos, config=policy_class.config_class.preset(preset, demos, **changes), progress=progress)
 
 
