@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo studio test test-reference test-bare test-clients test-lerobot lint import-graph fuzz bench bench-gpu bench-check bench-serving soak paper wide wide-development clean
+.PHONY: demo studio test test-reference test-bare test-fleet test-clients test-lerobot lint import-graph fuzz bench bench-gpu bench-check bench-serving bench-fleet soak paper wide wide-development clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -31,6 +31,9 @@ test-bare: .venv/.dev  # the whole suite without demonstrations: a clone, an emp
 	git clone --quiet . outputs/bare/closedform
 	cd outputs/bare/closedform && env -u CLOSEDFORM_DATA -u XDG_CACHE_HOME HOME=$(abspath outputs/bare/home) \
 		PYTHONPATH=src CLOSEDFORM_DISABLE_KERNELS=1 $(abspath $(BIN))/pytest
+
+test-fleet: .venv-fleet/.made  # LanceDB, and moto as an S3-compatible store: 390 MB, so an environment of its own
+	.venv-fleet/bin/pytest tests/fleet
 
 test-lerobot: .venv-lerobot/.made  # the plugin for LeRobot, with the real lerobot; downloads 3 GB the first time
 	.venv-lerobot/bin/python -m pytest plugins/lerobot_policy_closedform
@@ -63,6 +66,10 @@ soak: .venv/.bench  # a million plans: does memory grow?
 bench-gpu:  # PYTHON needs torch and jax that can use a GPU, triton, and the package's own dependencies
 	PYTHONPATH=src:benchmarks $(PYTHON) benchmarks/gpu.py
 
+bench-fleet: .venv-fleet/.made  # a fleet's table and replicas; writes docs/results/fleet; FLEET='--sizes 100000' for less
+	.venv-fleet/bin/python benchmarks/fleet.py $(FLEET)
+	.venv-fleet/bin/python benchmarks/scale.py
+
 bench-check: .venv/.bench  # a quick run against what is in docs/results/bench, ratios alone
 	$(BIN)/python benchmarks/check.py
 
@@ -75,6 +82,8 @@ paper: .venv/.dev  # about five hours on two cores, and a GPU for some networks;
 	$(BIN)/python -m studies robot
 	$(BIN)/python -m studies.robot_clock
 	$(BIN)/python -m studies deadline
+	$(BIN)/python -m studies realtime
+	$(BIN)/python -m studies monitor
 
 wide: .venv/.dev .venv-wide/.made  # about seven hours on two cores; resumes if interrupted, parts can be run elsewhere
 	$(BIN)/python -m studies wide --only 'pusht_*' 'robomimic_*'
@@ -98,7 +107,7 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 
 .venv/.dev: .venv/.created pyproject.toml constraints.txt
 	$(PIP) torch  # by itself, so that the constrained build is the one that is found
-	$(PIP) --editable '.[data,pusht,robosuite,twin,ur,studio,serve,plots,neural,ann,dev]'
+	$(PIP) --editable '.[data,pusht,robosuite,twin,pixels,ur,studio,serve,plots,neural,ann,dev]'
 	touch $@
 
 .venv/.bench: .venv/.created pyproject.toml constraints.txt benchmarks/requirements.txt
@@ -112,6 +121,12 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 	$(PIP_WIDE) --editable '.[plots,neural,metaworld]' --requirement studies/wide/requirements.txt
 	touch $@
 
+.venv-fleet/.made: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-fleet
+	.venv-fleet/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[data,ann,fleet]' 'moto[s3,server]' pytest pytest-xdist hypothesis
+	touch $@
+
 .venv-lerobot/.made: pyproject.toml $(wildcard $(PLUGIN)/*.toml $(PLUGIN)/constraints.txt)
 	$(PYTHON312) -m venv .venv-lerobot
 	$(PIP_LEROBOT) --constraint $(PLUGIN)/constraints.txt --editable '.[ann]' --editable '$(PLUGIN)[pusht,training]' pytest
@@ -123,4 +138,4 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 	touch $@
 
 clean:
-	rm -rf .venv .venv-wide .venv-clients .venv-lerobot outputs
+	rm -rf .venv .venv-wide .venv-fleet .venv-clients .venv-lerobot outputs

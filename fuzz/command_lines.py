@@ -49,6 +49,7 @@ USUAL = {
     "fit": ["--output", "new"],
     "generate": ["--task", "lift", "--output", "new.hdf5"],
     "index": ["--output", "new"],
+    "monitor": ["--upstream", "ws://127.0.0.1:9", "--demos", "demos"],
     "train": ["--output", "new"],
 }
 
@@ -138,7 +139,7 @@ def forbid_long_work() -> None:
     import closedform.analysis.report as report
     import closedform.evaluation.study as study
     import closedform.neural.training as training
-    from closedform.serve import Gr00tServer, OpenpiServer
+    from closedform.serve import Gr00tServer, MonitorServer, OpenpiServer
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise ConfigError(NOT_RUN)
@@ -147,6 +148,7 @@ def forbid_long_work() -> None:
         (study, "evaluate"),
         (training.Trainer, "run"),
         (report, "filmed"),
+        (MonitorServer, "run"),
         (OpenpiServer, "run"),
         (Gr00tServer, "run"),
     ):

@@ -20,7 +20,17 @@ from studies.runner import Runner
 IN_PARTS = ("guidance", "augmentation", "robomimic", "wide", "robot")  # studies whose evaluations can be run one by one
 
 Study = Literal[
-    "pusht", "tuning", "guidance", "augmentation", "robomimic", "deadline", "realtime", "wide", "robot", "studio"
+    "pusht",
+    "tuning",
+    "guidance",
+    "augmentation",
+    "robomimic",
+    "deadline",
+    "realtime",
+    "monitor",
+    "wide",
+    "robot",
+    "studio",
 ]
 
 

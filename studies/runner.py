@@ -112,10 +112,11 @@ class Runner:
 
     def write_origin(self, **facts: Any) -> None:
         """Writes the provenance of the study."""
+        here = ", ".join(str(value) for value in provenance.machine().values())
         origin = {
             "command": self.command,
-            "commits": sorted(self.commits),
-            "evaluated_on": sorted(self.machines),
+            "commits": sorted(self.commits or {str(provenance.commit())}),  # of studies that run episodes themselves
+            "evaluated_on": sorted(self.machines or {here}),
             "date": provenance.now(),
             "versions": provenance.versions(),
             "machine": provenance.machine(),

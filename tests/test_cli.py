@@ -50,7 +50,7 @@ def test_version_and_help(capsys):
     [
         (
             [],
-            "Expected one of {calibrate, compare, convert, data, edit, eval, explain, fit, generate, index, info",
+            "Expected one of {calibrate, compare, convert, data, edit, eval, explain, fit, fleet, generate, index",
         ),
         (["inform"], "inform"),
         (["convert", "nowhere", "there"], "found nothing there"),
@@ -139,7 +139,7 @@ def test_layouts_that_were_found_are_part_of_the_results(tmp_path, capsys, monke
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "layout: expected infer, none, env or a JSON file of layouts, found 'own.json'"),
+        (None, "layout: expected infer, none, env, a JSON file of layouts or OBSERVATION -> ACTION, found 'own.json'"),
         ("{", "expected a JSON file of layouts"),
         ("[1]", "own.json: expected an object with observation and action, found something else"),
         ('{"observation": "hand place 4", "action": "- other 2"}', "unknown kind 'place'"),

@@ -21,15 +21,16 @@ LIGHT = (
     "deploy",
     "twin",
     "serve",
-    "client",
     "studio",
+    "fleet",
+    "pixels",
 )
 NEURAL = ("neural", "editing")
 
 
-@pytest.mark.parametrize("name", ["closedform", *(f"closedform.{package}" for package in LIGHT)])
+@pytest.mark.parametrize("name", ["closedform", "closedform.client", *(f"closedform.{package}" for package in LIGHT)])
 def test_importing_is_light(name):
-    heavy = "numba torch h5py matplotlib zarr faiss gymnasium tyro scipy websockets msgpack zmq"
+    heavy = "numba torch h5py matplotlib zarr faiss gymnasium tyro scipy websockets msgpack zmq lancedb pyarrow"
     code = f"import sys, {name}; print([m for m in '{heavy}'.split() if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 

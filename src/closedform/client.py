@@ -8,6 +8,8 @@ from typing import Any
 from closedform.errors import ServeError
 from closedform.wire import pack, require, unpack
 
+__all__ = ["Client"]
+
 
 class Client:
     """A connection to a server that speaks openpi's protocol: `closedform serve`, or openpi's own.

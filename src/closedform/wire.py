@@ -31,6 +31,24 @@ def pack(message: Any) -> bytes:
     return require("msgpack").packb(message, default=_packed)
 
 
+def with_key(packed: bytes, key: str, value: Any) -> bytes:
+    """A packed map with one more key at its end, its other bytes as they were; what is no map stays as it is."""
+    first = packed[0] if packed else 0
+    if 0x80 <= first < 0x90:
+        size, head = first - 0x80, 1
+    elif first in (0xDE, 0xDF):
+        head = 3 if first == 0xDE else 5
+        size = int.from_bytes(packed[1:head], "big")
+    else:
+        return packed
+    size += 1
+    if size < 16:
+        begin = bytes([0x80 + size])
+    else:
+        begin = b"\xde" + size.to_bytes(2, "big") if size < 2**16 else b"\xdf" + size.to_bytes(4, "big")
+    return b"".join([begin, packed[head:], pack(key), pack(value)])
+
+
 def unpack(data: bytes) -> Any:
     """The inverse of `pack`; arrays cannot be written to."""
     return unpack_with(data, _unpacked)

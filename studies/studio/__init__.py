@@ -130,6 +130,12 @@ def _write(
         "minutes driven, plain",
         "minutes driven, corrected",
     ]
+    ends = [
+        [KINDS[kind], str(count), *(str(n) for n in _failures(results[kind, count]))]
+        for kind in KINDS
+        for count in COUNTS
+        if (kind, count) in of
+    ]
     alone = _alone(done["corrected"])
     text = f"""# Corrections in the studio
 
@@ -147,8 +153,18 @@ takes over and drives until it is solved. Success is over {N_EPISODES} other sta
 ![Success against the number of episodes and against the time that the person drove](studio.png)
 
 In its {N_ALL - N_FIRST} episodes with the person watching, the policy needed no help in {", ".join(alone)}.
+
+How the runs that failed ended, by the largest part of the outline that the T covered (a score of 1 is 95%):
+
+{markdown_table(["", "episodes", "failed", "score 0.9 or more", "score below 0.5"], ends)}
 """
     write_file(runner.output / "README.md", text)
+
+
+def _failures(found: EvaluationResult) -> tuple[int, int, int]:
+    """The number of runs that failed, those of them that were nearly there, and those that were far from it."""
+    scores = [episode.score for episode in found.episodes if not episode.success]
+    return len(scores), sum(score >= 0.9 for score in scores), sum(score < 0.5 for score in scores)
 
 
 def _alone(episodes: list[dict[str, Any]]) -> list[str]:

@@ -39,15 +39,15 @@ def chromium() -> str:
 
 
 @contextmanager
-def studio(*options: str) -> Iterator[str]:
-    """The command `closedform studio`, in a process of its own; yields the address of its page."""
+def studio(*options: str) -> Iterator[tuple[str, int]]:
+    """The command `closedform studio`, in a process of its own; yields the address of its page and the process's id."""
     command = [sys.executable, "-m", "closedform", "studio", "--no-open", "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         said = process.stdout.readline() if process.stdout is not None else ""
         if not said.startswith("studio: "):
             raise ConfigError(f"expected the address of the studio, found {said!r:.80}")
-        yield said.removeprefix("studio: ").strip()
+        yield said.removeprefix("studio: ").strip(), process.pid
     finally:
         process.terminate()
         process.wait(30)
@@ -140,7 +140,7 @@ def collect(
     if len(done) >= n:
         return done[:n]
     _forget(folder, done[-1]["files"] if done else given)
-    with studio("--record", str(folder)) as address, opened(address) as page:
+    with studio("--record", str(folder)) as (address, _), opened(address) as page:
         hands = Hands(page)
         while len(done) < n:
             seed = first_seed + len(done)

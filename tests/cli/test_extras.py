@@ -63,9 +63,10 @@ ABSENT = {
     },
     "rtde_control,rtde_receive": {"ur": [["run", "--host", "127.17.17.97", "--demos", "demos"]]},
     "uvicorn": {"studio": [["studio", "--no-open"], ["studio", "--no-open", "--record", "new"]]},
-    "websockets": {"serve": [["serve", "demos"]]},
+    "websockets": {"serve": [["serve", "demos"], ["monitor", "--upstream", "ws://127.0.0.1:9", "--demos", "demos"]]},
     "zmq": {"serve": [["serve", "demos", "--dialect", "gr00t"]]},
     "msgpack": {"serve": [["serve", "demos"]]},
+    "lancedb": {"fleet": [["fleet", "init", "new"], ["fleet", "status", "s3://bucket/fleet"]]},
     "mujoco": {"twin": [["run", "--demos", "demos"]]},
     "robosuite": {
         "robosuite": [

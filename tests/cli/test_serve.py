@@ -72,6 +72,22 @@ def test_mistakes_are_one_line(sources, monkeypatch, capsys, arguments, message)
     assert stop.value.code == 2 and message in last
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--upstream", "http://x", "--demos", "demos"], "--upstream: expected an address such as ws://"),
+        (["--upstream", "ws://x", "--demos", "demos", "--fallback", "demos"], "expected with --then fallback"),
+        (["--upstream", "ws://x", "--demos", "demos", "--after", "0"], "after: expected at least 1"),
+        (["--upstream", "ws://x", "--demos", "nowhere"], "nowhere"),
+    ],
+)
+def test_mistakes_about_a_monitor_are_one_line(sources, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(sources)
+    with pytest.raises(SystemExit) as stop:
+        main(["monitor", *arguments])
+    assert stop.value.code == 2 and message in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_serving_everybody_is_said(sources, monkeypatch, capsys):
     monkeypatch.chdir(sources)
     with pytest.raises(SystemExit):

@@ -231,7 +231,7 @@ def damage(folder, kind):
         case "no config":
             config_path.unlink()
         case "newer":
-            config_path.write_text(json.dumps({**config, "format_version": 2}))
+            config_path.write_text(json.dumps({**config, "format_version": 3}))
         case "not ours":
             config_path.write_text(json.dumps({"type": "diffusion"}))
         case "wrong width":
@@ -255,7 +255,7 @@ DAMAGES = {
     "no arrays": r"expected policy\.safetensors beside config\.json",
     "truncated config": "expected JSON",
     "no config": r"found no config\.json",
-    "newer": "expected format version 1, found 2; a newer version of closedform wrote it",
+    "newer": "expected format version 1 or 2, found 3; a newer version of closedform wrote it",
     "not ours": "not a policy saved by closedform",
     "wrong width": r"expected actions of shape \(180, 3\) according to config.json, found \(180, 2\)",
     "wrong count": r"expected lengths of shape \(3,\)",

@@ -21,12 +21,15 @@ from closedform import (
 )
 from closedform.analysis.explain import explain
 from closedform.analysis.familiarity import measure_familiarity
+from closedform.analysis.leave_one_out import effective_numbers
 from closedform.policies.saving import verify
 from closedform.retrieval import build
+from closedform.retrieval.faiss_index import FaissIndex
 from closedform.retrieval.in_memory import InMemory
 from closedform.retrieval.recorded_steps import RecordedSteps
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
+from tests.retrieval.test_goal import marked_pushes
 from tests.retrieval.test_hand import demos_of
 
 pytest.importorskip("faiss", reason="faiss is not installed: pip install 'closedform[ann]'")
@@ -85,16 +88,19 @@ def demos_with(kind):
         return planar_demos(rng)
     if kind == "held":
         return demos_of(6)
+    if kind == "marked":
+        return marked_pushes(rng, n_episodes=8)
     pairs = [(observations_of(SPATIAL, rng, 20), observations_of(SPATIAL_ACTION, rng, 20)) for _ in range(4)]
     return Demos(pairs, SPATIAL, SPATIAL_ACTION)
 
 
-@pytest.mark.parametrize("kind", ["planar", "spatial", "held"])
+@pytest.mark.parametrize("kind", ["planar", "spatial", "held", "marked"])
 def test_bodies_and_hands_are_the_same(both_ways, kind):
     demos = demos_with(kind)
     small, large = both_models(demos, n_action_steps=4)
     assert_same_rows(small, large, np.arange(len(small)))
     assert kind != "held" or (np.asarray(large.store.held[:]) >= 0).any()
+    assert kind != "marked" or large.kernel.hooked.goal.ratios.all()
 
 
 @pytest.mark.parametrize("preset", ["paper", "default"])
@@ -120,7 +126,10 @@ def finding_everything(index):
 
     class Exactly(type(index)):
         def query(self, query, k):
-            return np.sort(np.argsort(((self.rows()[:] - query) ** 2).sum(1), kind="stable")[:k])
+            squared = ((self.rows()[:] - query) ** 2).sum(1)
+            for first, end in self._hidden:
+                squared[first:end] = np.inf
+            return np.sort(np.argsort(squared, kind="stable")[: min(k, np.isfinite(squared).sum())])
 
     exactly = object.__new__(Exactly)
     exactly.__dict__.update(index.__dict__)
@@ -192,6 +201,102 @@ def test_an_episode_left_out_is_not_found_and_everything_else_is():
     rows = rest.index.query(large.index.rows()[np.array([85])][0], len(large))
     assert not np.isin(np.arange(80, 120), rows).any()
     assert len(rows) == len(small) - 40
+
+
+def bounded_demos(seed, n_episodes=12, n_steps=60):
+    """Walks within walls that every episode touches, so that no episode alone reaches an extreme."""
+    rng = np.random.default_rng(seed)
+    episodes = []
+    for _ in range(n_episodes):
+        observations = np.clip(np.cumsum(rng.normal(scale=0.5, size=(n_steps, 3)), axis=0), -1, 1)
+        observations[rng.permutation(n_steps)[:2]] = [[-1, -1, -1], [1, 1, 1]]
+        episodes.append((observations, np.clip(3 * np.sin(observations @ np.ones((3, 2))), -1, 1)))
+        episodes[-1][1][:2] = [[-1, -1], [1, 1]]
+    return Demos(episodes)
+
+
+def exactly(policy):
+    """The policy with features compared as they are, in all lists."""
+    storage = policy.model.storage
+    index = finding_everything(storage.index)
+    policy._model = replace(policy.model, storage=replace(storage, index=index))
+    return policy
+
+
+def index_of(policy) -> FaissIndex:
+    assert isinstance(policy.model.index, FaissIndex)
+    return policy.model.index
+
+
+@pytest.mark.parametrize("preset", ["paper", "default"])
+def test_without_a_removed_episode_plans_are_those_of_the_others(both_ways, preset):
+    demos = bounded_demos(20)
+    options = {"n_neighbors": 100, "n_action_steps": 4, "relevance": False}
+    options |= {"choose_shrinkage": False, "selection": False}
+    policy = ClosedFormPolicy(demos, preset, index="faiss", **options)
+    for gone in (3, 11, 7):
+        policy.remove(gone)
+    hidden = index_of(policy).n_hidden
+    assert hidden == len(policy.model) // 4 and policy.n_windows == len(policy.model) - hidden
+    assert policy.episode_ids == [0, 1, 2, 4, 5, 6, 8, 9, 10] and len(policy.episodes) == 9
+    rest = ClosedFormPolicy([demos[i] for i in policy.episode_ids], preset, index="exact", **options)
+    for observation in demos[3].observations[::9] + 0.01:
+        plan, other = exactly(policy).plan(observation, seed=0), rest.plan(observation, seed=0)
+        np.testing.assert_allclose(plan.actions, other.actions, atol=1e-9)
+        np.testing.assert_array_equal(plan.episodes, np.array(policy.episode_ids)[other.episodes])
+
+
+def test_a_removed_episode_stays_removed(tmp_path):
+    demos = bounded_demos(21)
+    policy = ClosedFormPolicy(demos, index="faiss", n_action_steps=4, n_neighbors=700)
+    indexed = index_of(policy)._faiss
+    added = [policy.add(demos[0]), policy.add(demos[1])]
+    for gone in (2, added[0], 9):
+        policy.remove(gone)
+    assert index_of(policy)._faiss is indexed  # nothing was indexed again
+    policy.save(tmp_path / "saved")
+    assert verify(tmp_path / "saved") == "all checksums match"
+    opened = ClosedFormPolicy.load(tmp_path / "saved")
+    again = pickle.loads(pickle.dumps(policy))
+    some = demos[2].observations[::11]
+    wanted = [policy.plan(observation, seed=0).actions for observation in some]
+    for each in (policy, opened, again):
+        assert each.episode_ids == [0, 1, 3, 4, 5, 6, 7, 8, 10, 11, added[1]] and each.n_windows == 660
+        rows = each.model.index.query(each.model.index.rows()[130], 700)
+        assert len(rows) == 660 and not np.isin([120, 179, 540, 599, 720, 779], rows).any()
+        with pytest.raises(ClosedFormError, match="unknown episode 2"):
+            each.remove(2)
+        for observation, actions in zip(some, wanted, strict=True):
+            plan = each.plan(observation, seed=0)
+            assert not np.isin(plan.episodes, [2, 9, added[0]]).any()
+            np.testing.assert_array_equal(plan.actions, actions)
+        assert each.add(demos[2]) == added[1] + 1 and each.n_windows == 720
+        assert len(effective_numbers(each)) > 0
+
+
+def test_the_others_are_indexed_again_if_an_extreme_is_removed():
+    demos = bounded_demos(22)
+    wild = Demos([*demos, (5 * demos[0].observations, demos[0].actions)])
+    policy = ClosedFormPolicy(wild, index="faiss", n_action_steps=4)
+    policy.remove(12)
+    rest = ClosedFormPolicy(demos, index="faiss", n_action_steps=4)
+    assert index_of(policy).n_hidden == 0 and policy.model.store.removed is None
+    np.testing.assert_array_equal(policy.model.kernel.scale, rest.model.kernel.scale)
+
+
+@pytest.mark.parametrize("removed", [[99], [-1], "2", [1.5], list(range(12)), [3, 3]])
+def test_odd_lists_of_removed_episodes_are_refused(tmp_path, removed):
+    policy = ClosedFormPolicy(bounded_demos(23), index="faiss", n_action_steps=4)
+    policy.remove(3)
+    policy.save(tmp_path / "saved")
+    path = tmp_path / "saved" / "config.json"
+    config = json.loads(path.read_text())
+    assert config["format_version"] == 2 and config["index"]["removed"] == [3]
+    config["index"]["removed"] = removed
+    del config["config_crc32"]
+    path.write_text(json.dumps(config))
+    with pytest.raises(ClosedFormError, match="expected"):
+        load_policy(tmp_path / "saved")
 
 
 def test_a_third_value_of_a_switch_is_refused_when_it_is_added():

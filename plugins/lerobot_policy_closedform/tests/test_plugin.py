@@ -59,13 +59,8 @@ def test_both_programs_give_the_same_score_in_every_episode(weak, tmp_path):
         "lerobot-eval",
         *(f"--policy.path={weak}", "--policy.keypoints=pusht", f"--policy.seed={SEED}", DEVICE),
         *("--env.type=pusht", "--env.obs_type=environment_state_agent_pos", f"--seed={SEED}"),
-        *(
-            "--env.visualization_width=64",
-            "--env.visualization_height=64",
-            "--eval.batch_size=2",
-            f"--eval.n_episodes={n}",
-            f"--output_dir={tmp_path / 'theirs'}",
-        ),
+        *("--env.visualization_width=96", "--env.visualization_height=96", f"--output_dir={tmp_path / 'theirs'}"),
+        *("--eval.batch_size=2", "--eval.use_async_envs=false", f"--eval.n_episodes={n}"),
     )
     run(
         *("closedform", "eval", "--env", "lerobot_pusht", "--policy", weak, "--episodes", n, "--seed", SEED),

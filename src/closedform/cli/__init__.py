@@ -18,10 +18,11 @@ from closedform.cli import streams
 from closedform.cli.calibrate import Calibrate
 from closedform.cli.data import Convert, Data, Generate, Inspect
 from closedform.cli.evaluation import Compare, Eval, Report
+from closedform.cli.fleet import Fleet
 from closedform.cli.neural import Edit, Train
 from closedform.cli.policy import Explain, Fit, Index, Info, Tune
 from closedform.cli.run import Run
-from closedform.cli.serve import Serve
+from closedform.cli.serve import Monitor, Serve
 from closedform.cli.studio import Studio
 
 __all__ = ["COMMANDS", "main", "run"]
@@ -35,10 +36,12 @@ COMMANDS: dict[str, Any] = {
     "eval": Eval,
     "explain": Explain,
     "fit": Fit,
+    "fleet": Fleet,
     "generate": Generate,
     "index": Index,
     "info": Info,
     "inspect": Inspect,
+    "monitor": Monitor,
     "report": Report,
     "run": Run,
     "serve": Serve,

@@ -71,7 +71,8 @@ class ChoosingLayouts:
 
     layout: str | None = None
     """What the numbers are: infer (from the data), none (unknown), env (as the environment, dataset or file
-    declares), or a JSON file with "observation" and "action" layouts. By default as declared, else inferred."""
+    declares), a JSON file with "observation" and "action" layouts, or both as a text, such as
+    "hand position 2, block angle -> hand position 2". By default as declared, else inferred."""
 
     def settle(self, demos: Demos) -> Demos:
         """Demonstrations with these layouts; prints those that were inferred."""

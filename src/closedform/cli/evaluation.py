@@ -25,7 +25,8 @@ class Eval(Choosing, ChoosingLayouts):
     env: str = "pusht"
     """The environment: pusht, lift, can, square, transport, tool_hang, one of the last five with the suffix _poses (the
     paper's smaller observations), twin (Push-T with a simulated arm and camera; twin_truth without the camera; also
-    with settings, as in twin:latency=0.1), one registered by an installed package, or package.module:function."""
+    with settings, as in twin:latency=0.1), gym:ID of gymnasium (docs/gymnasium.md), one registered by an installed
+    package, or package.module:function."""
     demos: str | None = None
     """The demonstrations: a path, or the name of a dataset (`closedform data list`); not needed for a saved policy."""
     episodes: int = 50

@@ -1,4 +1,4 @@
-"""The command `serve`: a policy for robots on the network."""
+"""The commands `serve`, a policy for robots on the network, and `monitor`, an alarm for one that is served."""
 
 from __future__ import annotations
 
@@ -21,18 +21,13 @@ from closedform.policies.choice import make_policy
 from closedform.policies.folder import SHIPPED, find_folder
 
 if TYPE_CHECKING:
-    from closedform.serve import Service
+    from closedform.serve import ServeConfig, Service
 
 
 @dataclass(frozen=True, kw_only=True)
-class Serve(Reading, Choosing, ChoosingLayouts):
-    """Serve a policy to robots over the network; clients of openpi connect as they are. See docs/serving.md.
+class Listening:
+    """Where to listen, and to whom."""
 
-    Ctrl-C stops it once the requests under way are answered.
-    """
-
-    source: Positional[str]
-    """A saved policy's folder or name, or demonstrations: a path, or the name of a dataset (`closedform data list`)."""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 serves other machines, which needs a --token or a network you trust."""
     port: int = 8000
@@ -40,21 +35,54 @@ class Serve(Reading, Choosing, ChoosingLayouts):
     token: str | None = None
     """What clients have to send as Authorization: Api-Key TOKEN, or as api_token to gr00t; by default everybody is
     served."""
-    dialect: Literal["openpi", "gr00t"] = "openpi"
-    """The protocol: that of openpi, over WebSockets, or that of Isaac GR00T, over ZeroMQ."""
-    learn: bool = False
-    """Let clients add demonstrations."""
     false_alarm_rate: float = 0.01
     """False-alarm rate: the fraction of familiar observations that may be called out of range."""
     max_megabytes: int = 16
     """The largest message that is accepted, in MiB."""
 
+    @property
+    def config(self) -> ServeConfig:
+        """The same for a server."""
+        from closedform.serve import ServeConfig
+
+        return ServeConfig(host=self.host, port=self.port, token=self.token, max_megabytes=self.max_megabytes)
+
+    def listen(self, server: Any, line: Callable[[], str], may: str = "ask for actions") -> None:
+        """Serves until it is interrupted.
+
+        Args:
+            server: what is served.
+            line: printed once it listens.
+            may: what everybody may do without a token.
+        """
+        local = self.host == "localhost"
+        with contextlib.suppress(ValueError):
+            local = ipaddress.ip_address(self.host).is_loopback
+        if self.token is None and not local:
+            streams.complain(f"note: without --token, everybody who reaches {self.host} can {may}")
+        asyncio.run(_serve(server, line))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve(Listening, Reading, Choosing, ChoosingLayouts):
+    """Serve a policy to robots over the network; clients of openpi connect as they are. See docs/serving.md.
+
+    Ctrl-C stops it once the requests under way are answered.
+    """
+
+    source: Positional[str]
+    """A saved policy's folder or name, or demonstrations: a path, or the name of a dataset (`closedform data list`)."""
+    dialect: Literal["openpi", "gr00t"] = "openpi"
+    """The protocol: that of openpi, over WebSockets, or that of Isaac GR00T, over ZeroMQ."""
+    learn: bool = False
+    """Let clients add demonstrations."""
+
     def run(self) -> None:
         """Builds the policy, calibrates the alarm, and serves until it is interrupted."""
-        from closedform.serve import Gr00tServer, OpenpiServer, ServeConfig, Service
+        from closedform.serve import Gr00tServer, OpenpiServer, Service
         from closedform.wire import require
 
-        config = ServeConfig(host=self.host, port=self.port, token=self.token, max_megabytes=self.max_megabytes)
+        config = self.config
         for package in ("websockets" if self.dialect == "openpi" else "zmq", "msgpack"):  # before the work
             require(package)
         if self.learn and self.dialect == "gr00t":
@@ -64,12 +92,11 @@ class Serve(Reading, Choosing, ChoosingLayouts):
             say("leave-one-out distances", 0.0)
             service = Service(policy, learn=self.learn, false_alarm_rate=self.false_alarm_rate)
         server = (OpenpiServer if self.dialect == "openpi" else Gr00tServer)(service, config)
-        self._warn()
-        asyncio.run(self._serve(server, service))
+        may = "ask for actions and add demonstrations" if self.learn else "ask for actions"
+        self.listen(server, lambda: f"{policy} at {self.host} port {server.port}; Ctrl-C stops it", may)
 
     def _policy(self) -> Policy[Any]:
-        folder = find_folder(self.source)
-        if self.source not in SHIPPED and not (folder / "config.json").is_file():
+        if not is_saved(self.source):
             with progress_bar() as say:
                 return make_policy(self.policy, self.settle(self.read(self.source)), self.settings, progress=say)
         if self.policy != "default":
@@ -79,21 +106,82 @@ class Serve(Reading, Choosing, ChoosingLayouts):
             )
         return make_policy(self.source, None, self.settings)
 
-    def _warn(self) -> None:
-        local = self.host == "localhost"
-        with contextlib.suppress(ValueError):
-            local = ipaddress.ip_address(self.host).is_loopback
-        if self.token is None and not local:
-            what = "ask for actions and add demonstrations" if self.learn else "ask for actions"
-            streams.complain(f"note: without --token, everybody who reaches {self.host} can {what}")
 
-    async def _serve(self, server: Any, service: Service) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(NotImplementedError):  # on Windows, Ctrl-C interrupts instead
-                loop.add_signal_handler(number, server.stop)
-        await server.run(_Said(lambda: f"{service.policy} at {self.host} port {server.port}; Ctrl-C stops it"))
-        print("stopped")
+@dataclass(frozen=True, kw_only=True)
+class Monitor(Listening, Reading, ChoosingLayouts):
+    """Put an alarm in front of anyone's policy server that speaks openpi's protocol. See docs/serving.md.
+
+    Clients connect to the monitor instead. Requests and replies pass through unchanged; to replies it adds whether the
+    observation is familiar, and the nearest demonstrations.
+    """
+
+    upstream: str
+    """Address of the policy server, such as ws://127.0.0.1:8000."""
+    demos: str
+    """The demonstrations that are familiar, such as those that the policy was trained on: a path, or the name of a
+    dataset (`closedform data list`)."""
+    port: int = 8001
+    """Port to listen on; 0 for any free one."""
+    keys: tuple[str, ...] = ()
+    """Keys of a request whose numbers, in this order, are an observation; by default observation, state, or the names
+    of the layout."""
+    upstream_token: str | None = None
+    """What the policy server wants as Authorization: Api-Key TOKEN; by default what the client sends."""
+    then: Literal["tell", "stop", "fallback"] = "tell"
+    """What happens once the alarm has lasted: nothing but to tell, refuse to go on (stop), or act with the policy of
+    --fallback until the alarm is over."""
+    after: int = 3
+    """For how many observations in a row the alarm has to last."""
+    fallback: str | None = None
+    """What acts instead: a saved policy's folder or name, or demonstrations; by default those of --demos."""
+
+    def run(self) -> None:
+        """Calibrates the alarm, and serves until it is interrupted."""
+        from closedform.serve import Monitor as Judge
+        from closedform.serve import MonitorServer, Service
+        from closedform.wire import require
+
+        config = self.config
+        for package in ("websockets", "msgpack"):  # before the work
+            require(package)
+        if not self.upstream.startswith(("ws://", "wss://")):
+            raise ConfigError(f"--upstream: expected an address such as ws://127.0.0.1:8000, found {self.upstream!r}")
+        if self.fallback is not None and self.then != "fallback":
+            raise ConfigError(f"--fallback: expected with --then fallback, found --then {self.then}")
+        policy = make_policy("default", self.settle(self.read(self.demos)))
+        with progress_bar() as say:
+            say("leave-one-out distances", 0.0)
+            service = Service(policy, false_alarm_rate=self.false_alarm_rate)
+        acting = self._fallback(service) if self.then == "fallback" else None
+        judge = Judge(service, then=self.then, after=self.after, fallback=acting, keys=self.keys)
+        server = MonitorServer(judge, self.upstream, config, self.upstream_token)
+        self.listen(
+            server,
+            lambda: f"monitor of {self.upstream} at {self.host} port {server.port}, {policy}; Ctrl-C stops it",
+        )
+
+    def _fallback(self, service: Service) -> Service:
+        from closedform.serve import Service
+
+        if self.fallback is None:
+            return service
+        if is_saved(self.fallback):
+            return Service(make_policy(self.fallback, None), false_alarm_rate=self.false_alarm_rate)
+        return Service(make_policy("default", self.settle(self.read(self.fallback))))
+
+
+def is_saved(source: str) -> bool:
+    """Whether a source is a saved policy, and not demonstrations."""
+    return source in SHIPPED or (find_folder(source) / "config.json").is_file()
+
+
+async def _serve(server: Any, line: Callable[[], str]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # on Windows, Ctrl-C interrupts instead
+            loop.add_signal_handler(number, server.stop)
+    await server.run(_Said(line))
+    print("stopped")
 
 
 class _Said:

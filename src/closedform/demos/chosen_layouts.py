@@ -27,9 +27,9 @@ def choose_layouts(demos: Demos, choice: str | None = None) -> ChosenLayouts:
 
     Args:
         demos: the demonstrations, with the layouts declared by their file, dataset or environment.
-        choice: `infer`, from the numbers; `none`, numbers of unknown meaning; `env`, as declared; or a JSON file with
-            `observation` and `action`, each as `Layout.parse` or `Layout.from_json` reads it. None is as declared, or
-            inferred if nothing is declared.
+        choice: `infer`, from the numbers; `none`, numbers of unknown meaning; `env`, as declared; a JSON file with
+            `observation` and `action`, each as `Layout.parse` or `Layout.from_json` reads it; or both as a text,
+            `OBSERVATION -> ACTION`. None is as declared, or inferred if nothing is declared.
     """
     if choice == "env":
         return ChosenLayouts(demos)
@@ -44,10 +44,15 @@ def choose_layouts(demos: Demos, choice: str | None = None) -> ChosenLayouts:
 
 
 def read_layouts(path: str | Path) -> tuple[Layout, Layout]:
-    """Reads layouts of observations and actions from a JSON file."""
+    """Reads layouts of observations and actions from a JSON file, or a text `OBSERVATION -> ACTION`."""
+    if isinstance(path, str) and "->" in path:
+        observation, _, action = path.partition("->")
+        return Layout.parse(observation), Layout.parse(action)
     path = Path(path)
     if not path.exists():
-        raise ConfigError(f"layout: expected infer, none, env or {_EXPECTED}, found {str(path)[:100]!r}")
+        raise ConfigError(
+            f"layout: expected infer, none, env, {_EXPECTED} or OBSERVATION -> ACTION, found {str(path)[:100]!r}"
+        )
     return parse_layouts(read_json(path, _EXPECTED), str(path))
 
 

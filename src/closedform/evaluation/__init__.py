@@ -13,6 +13,7 @@ from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.evaluate import EvaluationError, evaluate
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.pusht import PushT
+from closedform.evaluation.record import record
 from closedform.evaluation.rollout import Rollout, roll_out, roll_out_together
 from closedform.evaluation.study import Study
 
@@ -32,6 +33,7 @@ __all__ = [
     "environment_names",
     "evaluate",
     "make_environment",
+    "record",
     "roll_out",
     "roll_out_together",
 ]

@@ -28,13 +28,16 @@ _MEMBERS = ("observation_layout", "action_layout", "max_steps", "rate", "reset",
 _ROBOMIMIC = tuple(name + choice for name in TASKS for choice in ("", "_poses"))
 BUILT_IN = {
     "pusht": "closedform.evaluation.pusht:PushT",
+    "pusht_pixels": "closedform.evaluation.pusht_pixels:PushTPixels",
     **{name: f"closedform.evaluation.robomimic:{name}" for name in _ROBOMIMIC},
     "twin": "closedform.twin.environment:Twin",
     "twin_truth": "closedform.twin.environment:TwinTruth",
 }
 _WORDS: dict[Meaning, str] = {"targets": "positions", "displacements": "displacements"}
 _FAMILIES = {  # `FAMILY:ARGUMENT`: the function that makes the environment, and what its argument is called
+    "gym": ("closedform.evaluation.gym:make", "ID,SETTING=VALUE,..."),
     "metaworld": ("closedform.evaluation.metaworld:make", "TASK"),
+    "pusht_pixels": ("closedform.evaluation.pusht_pixels:make", "SETTING=VALUE,..."),
     "twin": ("closedform.twin.environment:make", "SETTING=VALUE,..."),
     "twin_truth": ("closedform.twin.environment:make_truth", "SETTING=VALUE,..."),
 }
@@ -138,7 +141,8 @@ def check_trusted(name: str, given: str | None = None) -> None:
         name: the environment named in the file.
         given: the environment named by the user, if any.
     """
-    if name in environment_names() or name == given or name.partition(":")[0] in _FAMILIES:
+    family = name.partition(":")[0]
+    if name in environment_names() or name == given or (family in _FAMILIES and family != "gym"):
         return
     if ":" not in name:
         raise LoadError(f"expected one of the environments {', '.join(environment_names())}, found {name!r}")
@@ -152,9 +156,9 @@ def make_environment(name: str) -> Environment:
     """Makes an environment.
 
     Args:
-        name: one of `environment_names()`, such as `pusht` or `metaworld:reach-v3`, or `package.module:function`, where
-            the function (or class) takes no arguments. Packages can register theirs under the entry
-            point group `closedform.environments`.
+        name: one of `environment_names()`, such as `pusht`, `metaworld:reach-v3` or `gym:Pendulum-v1`, or
+            `package.module:function`, where the function (or class) takes no arguments. Packages can register theirs
+            under the entry point group `closedform.environments`.
     """
     factory = _factory(name)
     try:

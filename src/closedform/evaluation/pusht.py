@@ -15,6 +15,7 @@ from closedform.evaluation.environment import StepResult
 _APART = np.array([30.0, 30.0, 256.0, 256.0, 0.0])  # nothing touches, so that the solver remembers no contact
 THRESHOLD = 0.95  # of the outline, above which it counts as covered
 _SIZE = 512  # pixels, and units of positions
+PICTURE_SIZE = 96  # pixels of what a policy is shown
 _TEE = Shape(polygons=(((-60, 0), (60, 0), (60, 30), (-60, 30)), ((-15, 30), (15, 30), (15, 120), (-15, 120))))
 
 
@@ -30,6 +31,7 @@ class PushT:
     action_layout = PUSHT_ACTIONS
     max_steps = 300
     rate = 10.0
+    task = "push the T onto its outline"
     extent = (0.0, float(_SIZE), float(_SIZE), 0.0)
     drawing = Drawing(extent, {"block": _TEE, "agent": Shape(radius=15)}, {"block": (256, 256, np.pi / 4)})
 
@@ -39,6 +41,8 @@ class PushT:
             render_mode="rgb_array",
             visualization_width=_SIZE,
             visualization_height=_SIZE,
+            observation_width=PICTURE_SIZE,
+            observation_height=PICTURE_SIZE,
         )
 
     @classmethod
@@ -79,6 +83,10 @@ class PushT:
     def render(self) -> np.ndarray:
         """An image of the scene with the outline and, as a cross, the agent's target."""
         return self._env.render()
+
+    def camera_picture(self) -> np.ndarray:
+        """The scene in 96x96 pixels, as gym-pusht shows it to policies."""
+        return self._env._render()
 
     def picture(self, observation: np.ndarray) -> np.ndarray:
         """An image of the scene at an observation; the current episode is not affected."""

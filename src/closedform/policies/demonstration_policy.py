@@ -60,6 +60,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         config: all parameters at once, instead of a preset.
         terms: additional distance terms, besides `loop_memory` and `goal_weight`; see `Term`.
         progress: called with a description and the fraction done, if indexing takes long.
+        episode_ids: the ids of the episodes, rising; counted from 0 by default.
         parameters: parameters to replace, by name.
     """
 
@@ -74,6 +75,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         config: PolicyConfig | None = None,
         terms: Sequence[Term] = (),
         progress: Progress | None = None,
+        episode_ids: Sequence[int] | None = None,
         **parameters: Any,
     ):
         if not isinstance(demos, Demos):
@@ -82,9 +84,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
             demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate)
         made = self.make_config(preset, config, feature_map, parameters, demos)
         symmetry = Symmetry.find(demos) if made.symmetry else None
+        ids = np.arange(len(demos)) if episode_ids is None else np.array(episode_ids, np.int64)
         self._build(
-            lambda spec: build_model(spec, demos.episodes, np.arange(len(demos)), progress),
-            len(demos),
+            lambda spec: build_model(spec, demos.episodes, ids, progress),
+            int(ids[-1]) + 1,
             demos.observation_layout,
             demos.action_layout,
             made,
@@ -188,7 +191,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     @property
     def n_windows(self) -> int:
         """How many demonstrated windows there are to choose from."""
-        return len(self._model)
+        return self.store.n_shown
 
     @property
     def index_recall(self) -> Recall | None:

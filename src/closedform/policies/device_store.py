@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from closedform.errors import DataError
 from closedform.kernels.records import GoalTerm, Rows
 from closedform.retrieval.goal import Goal
 from closedform.retrieval.model import Model
@@ -26,6 +27,8 @@ def on_device(model: Model, tensor: Callable[[np.ndarray], torch.Tensor]) -> tup
 
     from closedform.kernels.torch_plan import DeviceStore
 
+    if model.store.removed is not None:
+        raise DataError("expected a policy without removed episodes in its index; index the others again for a GPU")
     store, transfer, terms = model.store, model.transfer, model.kernel.term_records(Penalty.none())
     features, actions, row_episodes = model.index.rows()[:], store.actions[:], store.row_episodes[:]
     center = features.mean(0)

@@ -19,6 +19,7 @@ from closedform.snapshot import Snapshot
 
 FORMAT, NEURAL, EDITED, LEROBOT = "closedform-policy", "closedform-neural", "closedform-edited", "lerobot"
 FORMAT_VERSION = 1
+WITH_REMOVED = 2  # the version of an index that has removed episodes, which earlier readers would show again
 FILES = {"config.json", "policy.safetensors", "summary.safetensors", "index.faiss"}
 PROCESSORS = {"policy_preprocessor.json", "policy_postprocessor.json"}  # LeRobot's, which our plugin for it adds
 PARTS = {"neural", "conditional", "unconditional", "novel", "familiar"}  # subfolders of an edited policy
@@ -89,9 +90,9 @@ def read_content(snapshot: Snapshot) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") not in [FORMAT, NEURAL, EDITED]:
         raise LoadError(f"{path}: expected format {FORMAT!r}; this is not a policy saved by closedform")
     version = content.get("format_version")
-    if version != FORMAT_VERSION:
+    if type(version) is not int or version not in (FORMAT_VERSION, WITH_REMOVED):
         raise LoadError(
-            f"{path}: expected format version {FORMAT_VERSION}, found {shown(version)}; "
+            f"{path}: expected format version {FORMAT_VERSION} or {WITH_REMOVED}, found {shown(version)}; "
             "a newer version of closedform wrote it, and reading it needs that version"
         )
     return content

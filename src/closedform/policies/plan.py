@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+
+
+class ReplicaState(NamedTuple):
+    """How current the replica of a fleet's demonstrations was that a plan was made from.
+
+    Attributes:
+        rows: how many rows of the fleet's table it had seen.
+        connected: whether the fleet's store was reached lately; if not, newer demonstrations may be missing.
+        problem: what went wrong last; empty if nothing did.
+    """
+
+    rows: int
+    connected: bool
+    problem: str
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,7 @@ class Plan:
         complete: whether all diffusion steps were taken before the deadline.
         images: (m,), which image of its episode each demonstration is where bodies are symmetric: 0 as it was recorded,
             else turned or mirrored; None if there was no demonstration to ask.
+        replica: how current a fleet's demonstrations were; None if the policy has its own.
     """
 
     actions: np.ndarray
@@ -46,6 +62,7 @@ class Plan:
     n_steps: int = 0
     complete: bool = True
     images: np.ndarray | None = None
+    replica: ReplicaState | None = None
 
     @property
     def n_effective(self) -> float:

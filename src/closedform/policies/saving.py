@@ -24,6 +24,7 @@ from closedform.policies.folder import (
     NEURAL,
     PROCESSORS,
     SEAL,
+    WITH_REMOVED,
     as_path,
     check_seal,
     holds_only,
@@ -88,17 +89,18 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
 def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     """Writes the files of a policy into an empty folder."""
     model, store = policy.model, policy.store
-    lengths = np.array([len(episode) for episode in store.recorded])
+    recorded = store.episodes[:: store.n_images]  # with removed ones, if their rows stay in the index
+    lengths = np.array([len(episode) for episode in recorded])
     arrays = {
-        "observations": _joined([episode.observations for episode in store.recorded]),
-        "actions": _joined([episode.actions for episode in store.recorded]),
+        "observations": _joined([episode.observations for episode in recorded]),
+        "actions": _joined([episode.actions for episode in recorded]),
         "lengths": lengths,
-        "episode_ids": store.recorded_ids,
+        "episode_ids": np.ascontiguousarray(store.episode_ids[:: store.n_images]),
     }
     content = {
         "type": "closedform",  # by which LeRobot finds its plugin
         "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format_version": FORMAT_VERSION if store.removed is None else WITH_REMOVED,
         "policy": type(policy).__name__,
         "parameters": asdict(policy.config),
         "observation_layout": policy.observation_layout.to_json(),

@@ -57,7 +57,7 @@ class FaissIndex:
         faiss_index: the index of the first rows.
         recall: its measured recall.
         added: the features of the remaining rows.
-        hidden: the range (first, end) of rows that no query returns.
+        hidden: (r, 2), ranges first, ..., end - 1 of rows that no query returns; ascending.
         source: the file that it was read from, if it was not built.
     """
 
@@ -67,13 +67,14 @@ class FaissIndex:
         faiss_index: Any,
         recall: Recall,
         added: ExactIndex,
-        hidden: tuple[int, int] = (0, 0),
+        hidden: np.ndarray | None = None,
         source: Source | None = None,
     ):
         self._features = features
         self._faiss = faiss_index
         self._added = added
-        self._hidden = hidden
+        self._hidden = np.empty((0, 2), np.int64) if hidden is None else hidden
+        self._shown = _bits_of(faiss_index.ntotal, self._hidden) if len(self._hidden) else None
         self._source = source
         self.recall = recall
 
@@ -210,11 +211,19 @@ class FaissIndex:
 
     def add(self, features: np.ndarray, all_features: Any) -> FaissIndex:
         """The index with more rows (m, D); `all_features` are then the features of all rows."""
-        return FaissIndex(all_features, self._faiss, self.recall, self._added.add(features), source=self._source)
+        added = self._added.add(features)
+        return FaissIndex(all_features, self._faiss, self.recall, added, self._hidden, self._source)
 
     def hiding(self, first: int, end: int) -> FaissIndex:
         """The index without rows first, ..., end - 1, which no query returns."""
-        return FaissIndex(self._features, self._faiss, self.recall, self._added, (first, end), self._source)
+        hidden = np.concatenate([self._hidden, [[first, end]]])
+        hidden = hidden[np.argsort(hidden[:, 0])]
+        return FaissIndex(self._features, self._faiss, self.recall, self._added, hidden, self._source)
+
+    @property
+    def n_hidden(self) -> int:
+        """How many rows no query returns."""
+        return int(np.diff(self._hidden).sum())
 
     def n_compared(self, k: int) -> int:
         """How many rows the planner compares a query with for k neighbors: only those found."""
@@ -222,7 +231,7 @@ class FaissIndex:
 
     def query(self, query: np.ndarray, k: int) -> np.ndarray:
         """The rows found near the query, ascending: k, or all if there are fewer."""
-        n_probes, n_shown = self.recall.n_probes, len(self) - (self._hidden[1] - self._hidden[0])
+        n_probes, n_shown = self.recall.n_probes, len(self) - self.n_hidden
         rows = self._search(query, k, n_probes)
         while len(rows) < min(k, n_shown) and n_probes < self.recall.n_lists:  # where lists are short or empty
             n_probes *= 2
@@ -236,9 +245,9 @@ class FaissIndex:
 
     def _search(self, query: np.ndarray, k: int, n_probes: int) -> np.ndarray:
         faiss, n = _import_faiss(), self._faiss.ntotal
-        first, end = self._hidden
-        parameters = faiss.SearchParametersIVF(nprobe=n_probes)
-        distances, rows = self._faiss.search(_single(query[None]), min(k + end - first, n), params=parameters)
+        selector = {} if self._shown is None else {"sel": faiss.IDSelectorBitmap(self._shown)}
+        parameters = faiss.SearchParametersIVF(nprobe=n_probes, **selector)
+        distances, rows = self._faiss.search(_single(query[None]), min(k, n), params=parameters)
         distances, rows = distances[0], rows[0]
         if len(rows) and not -1 <= rows.min() <= rows.max() < n:  # -1 is for none
             raise LoadError(
@@ -246,11 +255,15 @@ class FaissIndex:
                 f"{rows.max() if rows.max() >= n else rows.min()}: the index is damaged; rebuild it"
             )
         if len(self._added):
-            late = self._added.query(query, min(k + end - first, len(self._added)))
+            hidden = int(np.diff(np.maximum(self._hidden, n)).sum())
+            late = self._added.query(query, min(k + hidden, len(self._added)))
             differences = self._added.rows()[late] - query
             distances = np.concatenate([distances, np.einsum("nd,nd->n", differences, differences)])
             rows = np.concatenate([rows, late + n])
-        shown = (rows >= 0) & ((rows < first) | (rows >= end))
+        shown = rows >= 0
+        if len(self._hidden):
+            before = np.searchsorted(self._hidden[:, 0], rows, side="right") - 1
+            shown &= (before < 0) | (rows >= self._hidden[before, 1])
         distances, rows = distances[shown], rows[shown]
         if len(rows) > k:
             rows = rows[np.argpartition(distances, k - 1)[:k]]
@@ -370,6 +383,17 @@ def _open(file: BinaryIO, path: Path, seal: IndexSeal | None, *, whole: bool) ->
     if hasattr(lists, "prefetch_nthread"):
         lists.prefetch_nthread = 0  # starting threads takes longer than reading what is in memory
     return index, Source(path, data, seal or found), facts
+
+
+def _bits_of(n: int, hidden: np.ndarray) -> np.ndarray:
+    """(n / 8,), a bit for each of n rows that is set if no range hides it, as faiss reads them."""
+    bits = np.full((n + 7) // 8, 255, np.uint8)
+    for first, end in np.minimum(hidden, n).tolist():
+        begin, stop = first // 8, (end + 7) // 8
+        some = np.unpackbits(bits[begin:stop], bitorder="little")
+        some[first - 8 * begin : end - 8 * begin] = 0
+        bits[begin:stop] = np.packbits(some, bitorder="little")
+    return bits
 
 
 def _single(features: np.ndarray) -> np.ndarray:

@@ -100,21 +100,16 @@ class Goal(Term):
         )
 
     def poses(self, store: Store, kernel: ObservationKernel) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """The features of the poses that are moved in some episode, and of those that never are; none of hands.
-
-        Large stores keep no statistics of single episodes: there all poses count as moved.
-        """
+        """The features of the poses that are moved in some episode, and of those that never are; none of hands."""
         feature_map, n_obs_steps = kernel.spec.feature_map, store.spec.n_obs_steps
         if not isinstance(feature_map, GeometricFeatures):
             return [], []
         newest = len(kernel.offset) // n_obs_steps * (n_obs_steps - 1)
         blocks = [newest + block for block in _pose_columns(feature_map.encoding, store.spec.action_layout.bodies)]
-        statistics = store.feature_statistics
-        if not self.observed or len(statistics.count) != len(store.last_observations):
+        if not self.observed:
             return blocks, []
         with np.errstate(over="ignore", invalid="ignore"):
-            variance = statistics.scatter.sum(0) / max(int(statistics.count.sum()), 1)
-            variance = variance * np.square(kernel.scale / kernel.relevance)
+            variance = store.variance_within * np.square(kernel.scale / kernel.relevance)
         still = [bool(variance[block].sum() <= _STILL**2) for block in blocks]
         moved = [block for block, resting in zip(blocks, still, strict=True) if not resting]
         return moved, [block for block, resting in zip(blocks, still, strict=True) if resting]

@@ -103,7 +103,8 @@ class RecordedSteps:
             raise too_short([len(episode)], spec.windows.n_obs_steps, spec.windows.n_action_steps)
         summary = self.summary.append(Summary.of(spec, [episode], windows.lifted(rows)))
         episode_ids = np.append(model.store.episode_ids, episode_id)
-        store = _store(spec, windows, (*model.store.episodes, episode), episode_ids, summary)
+        removed = None if model.store.removed is None else np.append(model.store.removed, False)
+        store = _store(spec, windows, (*model.store.episodes, episode), episode_ids, summary, removed)
         store.check_binary(newest_only=not _widened(model.store, store))
         features = _features(windows, model.kernel)
         kernel = model.kernel.fitted(store, lambda: _sample(features))
@@ -111,17 +112,51 @@ class RecordedSteps:
         return Model(spec, store, kernel, Transfer.of(spec.transfer, store), storage)
 
     def remove(self, model: Model, episode_id: int) -> Model:
-        """The model without an episode; all others are indexed and weighted again."""
-        keep = model.store.kept_without(episode_id)
-        episodes = [episode for episode, kept in zip(model.store.episodes, keep, strict=True) if kept]
-        return self.build(model.spec, episodes, model.store.episode_ids[keep])
+        """The model without an episode: its rows stay, but no query finds them.
+
+        Statistics are those of the other episodes; scale and relevance of features stay those of the indexed ones. If
+        only this episode reaches a lowest or highest value, the others are indexed and weighted again.
+        """
+        spec, store = model.spec, model.store
+        keep = store.kept_without(episode_id)
+        index = int(np.flatnonzero(store.episode_ids == episode_id)[0])
+        own = self._summary_of(spec, store, [index])
+        reached = own.extremes() == self.summary.extremes()
+        if store.counts[keep].sum() and self._others_reach(spec, store, keep, reached):
+            summary = self.summary.without(own, index)
+            left = _store(spec, self.windows, store.episodes, store.episode_ids, summary, ~keep)
+            features = self.index.rows()
+            kernel = model.kernel.fitted(left, lambda: _sample(features))
+            storage = RecordedSteps(self._hiding(store, index), self.windows, summary)
+            return Model(spec, left, kernel, Transfer.of(spec.transfer, left), storage)
+        episodes = [episode for episode, kept in zip(store.episodes, keep, strict=True) if kept]
+        return self.build(spec, episodes, store.episode_ids[keep])
 
     def leave_out(self, model: Model, index: int) -> Model:
         """The model without an episode: its rows stay, but no query finds them."""
-        counts = model.store.counts
-        end = int(counts[: index + 1].sum())
-        hiding = self.index.hiding(end - int(counts[index]), end)
-        return replace(model, storage=replace(self, index=hiding, opened=None))
+        if model.store.removed is not None:
+            index = int(np.flatnonzero(~model.store.removed)[index])
+        return replace(model, storage=replace(self, index=self._hiding(model.store, index), opened=None))
+
+    def _hiding(self, store: Store, index: int) -> FaissIndex:
+        end = int(store.counts[: index + 1].sum())
+        return self.index.hiding(end - int(store.counts[index]), end)
+
+    def _summary_of(self, spec: ModelSpec, store: Store, episodes: list[int]) -> Summary:
+        """The summary of some episodes, given by their indices."""
+        ends = np.cumsum(store.counts)
+        rows = np.concatenate([np.arange(ends[i] - store.counts[i], ends[i]) for i in episodes])
+        lifted = self.windows.lifted(rows) if len(rows) else self.windows.lifted(np.zeros(1, np.int64))[:0]
+        return Summary.of(spec, [store.episodes[i] for i in episodes], lifted)
+
+    def _others_reach(self, spec: ModelSpec, store: Store, keep: np.ndarray, reached: np.ndarray) -> bool:
+        """Whether all extremes of the summary that are marked are reached by episodes that are kept, too."""
+        wanted, others, first, size = self.summary.extremes(), np.flatnonzero(keep).tolist(), 0, 8
+        while reached.any() and first < len(others):
+            some = others[first : first + size]
+            reached = reached & (self._summary_of(spec, store, some).extremes() != wanted)
+            first, size = first + size, min(2 * size, _EPISODES_AT_ONCE)
+        return not reached.any()
 
     def rows_record(self, model: Model) -> None:
         """None: faiss is queried first."""
@@ -168,6 +203,7 @@ class RecordedSteps:
             "summary_crc32": crc32([np.fromfile(folder / "summary.safetensors", np.uint8)]),
             "episodes_crc32": crc32([self.windows.lengths, model.store.episode_ids]),
             "chosen_shrinkage": kernel.chosen,
+            **({} if model.store.removed is None else {"removed": np.flatnonzero(model.store.removed).tolist()}),
         }
 
     @classmethod
@@ -194,12 +230,16 @@ class RecordedSteps:
         width = windows.lifted(np.zeros(1, np.int64)).shape[1]
         path = snapshot.folder / "summary.safetensors"
         summary, scaling = saved.read_summary(arrays, path, spec, len(lengths), len(windows), width)
-        store = _store(spec, windows, windows.episode_views(), episode_ids, summary)
+        removed = saved.removed_of(snapshot, len(lengths))
+        store = _store(spec, windows, windows.episode_views(), episode_ids, summary, removed)
         offset, scale, relevance = scaling
         kernel = ObservationKernel(spec.kernel, offset, scale, relevance, saved.chosen_shrinkage)
         features = _features(windows, kernel)
         kernel = kernel.fitted(store, lambda: _sample(features))
         index = saved.read_index(snapshot, features, whole=whole)
+        ends = np.cumsum(windows.counts)
+        for gone in saved.removed:
+            index = index.hiding(int(ends[gone] - windows.counts[gone]), int(ends[gone]))
         storage = cls(index, windows, summary, opened=(snapshot.folder, facts))
         return Model(spec, store, kernel, Transfer.of(spec.transfer, store), storage)
 
@@ -215,7 +255,12 @@ class RecordedSteps:
 
 
 def _store(
-    spec: ModelSpec, windows: Windows, episodes: tuple[Episode, ...], episode_ids: np.ndarray, summary: Summary
+    spec: ModelSpec,
+    windows: Windows,
+    episodes: tuple[Episode, ...],
+    episode_ids: np.ndarray,
+    summary: Summary,
+    removed: np.ndarray | None = None,
 ) -> Store:
     """A store whose rows are computed on demand."""
     n = len(windows)
@@ -237,6 +282,8 @@ def _store(
         action_statistics=summary.action_statistics,
         action_ranges=summary.action_range[None],
         last_observations=summary.last_observations,
+        scatter=summary.scatter,
+        removed=removed,
     )
 
 

@@ -32,6 +32,7 @@ class SavedIndex:
         seal, summary_crc32, episodes_crc32: checksums of the index, of the summary's file, and of lengths and ids of
             episodes; None if it was saved before there were checksums.
         chosen_shrinkage: see `ObservationKernel`.
+        removed: the indices of removed episodes, whose rows are never found.
     """
 
     FILES: ClassVar[tuple[str, ...]] = ("policy.safetensors", "summary.safetensors", "index.faiss")
@@ -44,6 +45,7 @@ class SavedIndex:
     summary_crc32: str | None
     episodes_crc32: str | None
     chosen_shrinkage: float | None = None
+    removed: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, snapshot: Snapshot, facts: dict[str, Any]) -> SavedIndex:
@@ -64,8 +66,11 @@ class SavedIndex:
             chosen = facts.get("chosen_shrinkage")
             if chosen is not None and (type(chosen) not in (int, float) or not 0 <= chosen <= 1):
                 raise ValueError(f"chosen_shrinkage {str(chosen)[:50]}")
+            removed = facts.get("removed", [])
+            if not isinstance(removed, list) or not all(type(index) is int and index >= 0 for index in removed):
+                raise ValueError(f"removed {str(removed)[:50]}")
             seal = None if seal is None else IndexSeal(**seal)
-            return cls(sums[0], n_indexed, recall, seal, sums[1], sums[2], chosen)
+            return cls(sums[0], n_indexed, recall, seal, sums[1], sums[2], chosen, tuple(removed))
         except (KeyError, TypeError, ValueError) as error:
             path = snapshot.folder / "config.json"
             raise LoadError(f"{path}: expected the measured recall of the index, found {error!r}") from error
@@ -105,6 +110,16 @@ class SavedIndex:
             raise LoadError(f"{snapshot.folder / self.FILES[2]}: {_MISMATCH}: {error}") from error
         if self.seal is not None and not found.agrees(self.seal):
             raise LoadError(f"{snapshot.folder / self.FILES[2]}: {_MISMATCH}")
+
+    def removed_of(self, snapshot: Snapshot, n_episodes: int) -> np.ndarray | None:
+        """Which of the episodes were removed, (E,); None if none was."""
+        if not self.removed:
+            return None
+        removed = np.isin(np.arange(n_episodes), self.removed)
+        if removed.sum() != len(self.removed) or removed.all():
+            path = snapshot.folder / "config.json"
+            raise LoadError(f"{path}: expected removed episodes among {n_episodes}, found {str(self.removed)[:100]}")
+        return removed
 
     def read_arrays(self, snapshot: Snapshot) -> dict[str, np.ndarray]:
         """The arrays of the summary, which must have been saved with these demonstrations."""

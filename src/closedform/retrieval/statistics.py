@@ -61,6 +61,14 @@ class Statistics:
         low, high = self.range
         return Statistics(count[None], low[None], high[None], mean[None], (self.variance * max(count, 1))[None])
 
+    def without(self, other: Statistics) -> Statistics:
+        """One group without the rows of another that are part of it; low and high stay."""
+        count = self.count - other.count
+        mean = (self.count[:, None] * self.mean - other.count[:, None] * other.mean) / np.maximum(count, 1)[:, None]
+        between = other.count[:, None] * (self.mean - other.mean) * (mean - other.mean)
+        scatter = np.maximum(self.scatter - other.scatter - between, 0)
+        return Statistics(count, self.low, self.high, mean, scatter)
+
     def keep(self, mask: np.ndarray) -> Statistics:
         """Only the groups where `mask` is true."""
         return Statistics(*(field[mask] for field in paced(self._fields())))

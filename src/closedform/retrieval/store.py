@@ -46,6 +46,8 @@ class Store:
         action_ranges: (E, 2, D_a), the lowest and highest value of each number of an action.
         last_observations: (E, D_o), NaN for empty episodes.
         symmetry: what makes images; None if there are none.
+        scatter: (1, D_z), of features within episodes, if statistics have one group for all; NaN if unknown.
+        removed: (E,), episodes that were removed but whose rows stay, and are never found; None if there are none.
     """
 
     spec: WindowSpec
@@ -65,6 +67,8 @@ class Store:
     action_ranges: np.ndarray
     last_observations: np.ndarray
     symmetry: Symmetry | None = None
+    scatter: np.ndarray | None = None
+    removed: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -104,6 +108,13 @@ class Store:
         return len(self.row_steps)
 
     @property
+    def variance_within(self) -> np.ndarray:
+        """(D_z,), the variance of features around the means of their episodes, before scaling; NaN if unknown."""
+        statistics = self.feature_statistics
+        scatter = statistics.scatter if self.scatter is None else self.scatter
+        return scatter.sum(0) / max(int(statistics.count.sum()), 1)
+
+    @property
     def n_images(self) -> int:
         """How many episodes each recorded one stands for."""
         return 1 if self.symmetry is None else len(self.symmetry)
@@ -111,12 +122,21 @@ class Store:
     @property
     def recorded(self) -> tuple[Episode, ...]:
         """The demonstrations as they were recorded."""
-        return self.episodes[:: self.n_images]
+        if self.removed is None:
+            return self.episodes[:: self.n_images]
+        return tuple(episode for episode, gone in zip(self.episodes, self.removed, strict=True) if not gone)
 
     @property
     def recorded_ids(self) -> np.ndarray:
         """Their numbers, each once."""
-        return np.ascontiguousarray(self.episode_ids[:: self.n_images])
+        if self.removed is None:
+            return np.ascontiguousarray(self.episode_ids[:: self.n_images])
+        return self.episode_ids[~self.removed]
+
+    @property
+    def n_shown(self) -> int:
+        """How many rows can be found."""
+        return len(self) if self.removed is None else int(self.counts[~self.removed].sum())
 
     def origins(self, rows: np.ndarray) -> np.ndarray:
         """The recorded episodes that some rows come from, as indices into `recorded`. (m,) -> (m,)."""
@@ -139,7 +159,10 @@ class Store:
         """The rows (m,) whose first actions are at some steps (m,) of episodes (m,); -1 for unknown episodes."""
         episodes = np.minimum(np.searchsorted(self.episode_ids, episode_ids) + images, len(self.episode_ids) - 1)
         first = (np.cumsum(self.counts) - self.counts)[episodes]
-        return np.where(self.episode_ids[episodes] == episode_ids, first + steps - self.spec.first_step, -1)
+        known = self.episode_ids[episodes] == episode_ids
+        if self.removed is not None:
+            known &= ~self.removed[episodes]
+        return np.where(known, first + steps - self.spec.first_step, -1)
 
     def append(self, images: Sequence[Episode], episode_id: int, rows: Rows) -> Store:
         """The store with the rows of one more episode and its images, which must have some."""
@@ -214,8 +237,9 @@ class Store:
 
     def kept_without(self, episode_id: int) -> np.ndarray:
         """A mask (E,) of all episodes but one, which must exist and not be the only one."""
-        keep = self.episode_ids != episode_id
-        if keep.all():
+        there = np.ones(len(self.episode_ids), bool) if self.removed is None else ~self.removed
+        keep = there & (self.episode_ids != episode_id)
+        if keep.sum() == there.sum():
             raise DataError(f"unknown episode {episode_id}: it was never added, or was removed")
         if not keep.any():
             raise DataError(f"episode {episode_id} is the last one: a policy needs at least one")

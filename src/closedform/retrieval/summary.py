@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Summary:
         action_range: (2, D_a), the lowest and highest value of each number of an action.
         last_observations: (E, D_o)
         held: (n, hands), int8, or (0, hands) if grasps cannot be detected.
+        scatter: (1, D_z), of features within episodes, see `Statistics`; NaN in files of older versions.
     """
 
     feature_statistics: Statistics
@@ -32,6 +33,7 @@ class Summary:
     action_range: np.ndarray
     last_observations: np.ndarray
     held: np.ndarray
+    scatter: np.ndarray
 
     @classmethod
     def of(cls, spec: ModelSpec, episodes: Sequence[Episode], lifted: np.ndarray) -> Summary:
@@ -44,13 +46,15 @@ class Summary:
         empty = np.empty((0, len(transfer.hands)), np.int8)
         turn_sums = [transfer.turn_sums(*pair) for pair in zip(episodes, recorded, strict=True)]
         ranges = np.array([action_range(episode) for episode in episodes])
+        statistics = Statistics.of(lifted, np.array([len(step) for step in steps]))
         return cls(
-            feature_statistics=Statistics.of(lifted, np.array([len(step) for step in steps])).pooled(),
+            feature_statistics=statistics.pooled(),
             action_statistics=action_statistics(transfer, episodes, np.concatenate(poses)).pooled(),
             turn_sums=np.sum(turn_sums, axis=0)[None],
             action_range=np.array([ranges[:, 0].min(0), ranges[:, 1].max(0)]),
             last_observations=np.array([last_observation(episode) for episode in episodes]),
             held=np.concatenate([*held, empty]).astype(np.int8),
+            scatter=statistics.scatter.sum(0)[None],
         )
 
     def append(self, other: Summary) -> Summary:
@@ -63,7 +67,27 @@ class Summary:
             action_range=np.array([low.min(0), high.max(0)]),
             last_observations=np.concatenate([self.last_observations, other.last_observations]),
             held=np.concatenate([self.held, other.held]),
+            scatter=self.scatter + other.scatter,
         )
+
+    def without(self, other: Summary, index: int) -> Summary:
+        """The summary without an episode, given its summary and index; others must reach the same extremes."""
+        last = self.last_observations.copy()
+        last[index] = np.nan
+        return replace(
+            self,
+            feature_statistics=self.feature_statistics.without(other.feature_statistics),
+            action_statistics=self.action_statistics.without(other.action_statistics),
+            turn_sums=self.turn_sums - other.turn_sums,
+            last_observations=last,
+            scatter=np.maximum(self.scatter - other.scatter, 0),
+        )
+
+    def extremes(self) -> np.ndarray:
+        """The lowest and highest values of features, and of actions in all frames and as recorded; (m,)."""
+        lows = self.feature_statistics.low, self.action_statistics.low, self.action_range[:1]
+        highs = self.feature_statistics.high, self.action_statistics.high, self.action_range[1:]
+        return np.concatenate([array.ravel() for array in (*lows, *highs)])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """The arrays to save, by name."""
@@ -83,6 +107,8 @@ class Summary:
         for field in fields(cls):
             if field.name in arrays:
                 values[field.name] = arrays[field.name]
+            elif field.name == "scatter":
+                values[field.name] = np.full_like(arrays["feature_statistics.scatter"], np.nan)
             else:
                 values[field.name] = Statistics(
                     **{part.name: arrays[f"{field.name}.{part.name}"] for part in fields(Statistics)}
@@ -105,7 +131,9 @@ class Summary:
             "action_range": (2, cutting.action_layout.width),
             "last_observations": (n_episodes, cutting.observation_layout.width),
             "held": (rows, n_hands),
+            "scatter": (1, width),
         }
+        unknown = ("held", "last_observations", "scatter")  # empty episodes have no last one
         seen = len(transfer.selected_frames) * transfer.encoding.width
         for name, columns in (("feature_statistics", width), ("action_statistics", seen)):
             shapes[f"{name}.count"] = (1,)
@@ -114,7 +142,7 @@ class Summary:
             kind = "i" if name == "held" or name.endswith(".count") else "f"
             if array.shape != shapes[name] or array.dtype.kind != kind:
                 return f"{name} of shape {array.shape} and type {array.dtype}"
-            if name not in ("held", "last_observations") and not np.isfinite(array).all():  # empty episodes have none
+            if name not in unknown and not np.isfinite(array).all():
                 return f"{name} that are not finite"
             if (name == "held" or name.endswith((".count", ".scatter"))) and np.any(array < -(name == "held")):
                 return f"{name} below their minimum"

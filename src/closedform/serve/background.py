@@ -11,8 +11,11 @@ from typing import Any, Literal
 from closedform.policies.policy import Policy
 from closedform.serve.config import ServeConfig
 from closedform.serve.gr00t_server import Gr00tServer
+from closedform.serve.monitor import Monitor
+from closedform.serve.monitor_server import MonitorServer
 from closedform.serve.openpi_server import OpenpiServer
 from closedform.serve.service import Service
+from closedform.serve.websocket_server import WebSocketServer
 
 
 @contextlib.contextmanager
@@ -38,7 +41,30 @@ def serving(
     """
     config = config or ServeConfig(port=0)
     service = Service(policy, learn=learn, false_alarm_rate=false_alarm_rate)
-    server = (OpenpiServer if dialect == "openpi" else Gr00tServer)(service, config)
+    with running((OpenpiServer if dialect == "openpi" else Gr00tServer)(service, config)) as port:
+        yield f"{'ws' if dialect == 'openpi' else 'tcp'}://{config.host}:{port}"
+
+
+@contextlib.contextmanager
+def monitoring(
+    monitor: Monitor, upstream: str, config: ServeConfig | None = None, *, token: str | None = None
+) -> Iterator[str]:
+    """Puts a monitor in front of a policy server, from a thread, and yields the address that clients connect to.
+
+    Args:
+        monitor: what judges.
+        upstream: the address of the policy server.
+        config: where to listen; by default on any free port of this machine.
+        token: what the policy server wants; by default what the client sends.
+    """
+    config = config or ServeConfig(port=0)
+    with running(MonitorServer(monitor, upstream, config, token)) as port:
+        yield f"ws://{config.host}:{port}"
+
+
+@contextlib.contextmanager
+def running(server: WebSocketServer | Gr00tServer) -> Iterator[int]:
+    """Runs a server in a thread, and yields its port."""
     ready, failed = threading.Event(), []
     loop = asyncio.new_event_loop()
 
@@ -56,7 +82,7 @@ def serving(
     try:
         if failed:
             raise failed[0]
-        yield f"{'ws' if dialect == 'openpi' else 'tcp'}://{config.host}:{server.port}"
+        yield server.port
     finally:
         with contextlib.suppress(RuntimeError):  # it has stopped by itself
             loop.call_soon_threadsafe(server.stop)

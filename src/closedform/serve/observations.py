@@ -28,10 +28,11 @@ class ObservationReader:
     Args:
         layout: of an observation.
         n_obs_steps: N_o, observations in a window.
+        newest: whether windows of any other length are read too, as their newest observation.
     """
 
-    def __init__(self, layout: Layout, n_obs_steps: int):
-        self._n_obs_steps, self._width = n_obs_steps, layout.width
+    def __init__(self, layout: Layout, n_obs_steps: int, *, newest: bool = False):
+        self._n_obs_steps, self._width, self._newest = n_obs_steps, layout.width, newest
         self.keys = entry_names(layout)
 
     def read(self, request: Mapping[Any, Any]) -> tuple[np.ndarray, list[str]]:
@@ -65,6 +66,8 @@ class ObservationReader:
         array = real_array(value, key)
         if width == 1 and array.shape in ((), (self._n_obs_steps,)) and array.shape != (1,):
             array = array[..., None]
+        if self._newest and array.ndim == 2 and 0 < len(array) != self._n_obs_steps:
+            array = array[-1]
         if array.shape not in ((width,), (self._n_obs_steps, width)):
             window = f", or a window of {self._n_obs_steps} times {width}" if self._n_obs_steps > 1 else ""
             raise DataError(f"{key}: expected {width} numbers{window}, found shape {array.shape}")

@@ -54,6 +54,11 @@ class Service:
         self._lock, self._learning = threading.Lock(), threading.Lock()
         self._warm_up()
 
+    @property
+    def familiarity(self) -> Familiarity | None:
+        """What the alarm is measured with; None for networks and single demonstrations."""
+        return self._familiarity
+
     def metadata(self) -> dict[str, Any]:
         """What a client is told when it connects; the keys after `n_execute` are those of RoboArena."""
         config = self.policy.config

@@ -194,6 +194,7 @@ class Server:
         bodies = set() if placement is None else set(placement.drawing.bodies) - {placement.hand}
         return {
             "env": self._env,
+            "task": "" if placement is None else str(getattr(environment, "task", "")),
             "rate": environment.rate,
             "max_steps": environment.max_steps,
             "drawing": (_PICTURE if placement is None else placement.drawing).to_json(),

@@ -71,7 +71,8 @@ export function sized(canvas) {
   return [context, w, h];
 }
 
-export function thumbnail(canvas, hello, take) {
+// A whole episode in one picture; a step is marked if it is given.
+export function thumbnail(canvas, hello, take, step = null) {
   const [context, w, h] = sized(canvas);
   context.clearRect(0, 0, w, h);
   if (hello.hand === null) return pictured(context, w, h, take.picture);
@@ -92,6 +93,10 @@ export function thumbnail(canvas, hello, take) {
   }
   line(context, view, take.path, take.kind === "recorded" ? COLORS.ink : COLORS.person, 1.4, 0.9);
   dot(context, view, take.path[0], 2, COLORS.ink);
+  if (step !== null) {
+    const at = take.path[Math.round((Math.min(1, step / Math.max(1, take.steps - 1))) * (take.path.length - 1))];
+    dot(context, view, at, Math.max(3, h / 30), COLORS.ghost);
+  }
 }
 
 const images = new Map(); // by address, so that one that was shown before is there at once

@@ -104,6 +104,7 @@ export class Stage {
 
   #draw() {
     requestAnimationFrame(() => this.#draw());
+    if (this.#still()) return;
     const [context, w, h] = sized(this.canvas);
     context.clearRect(0, 0, w, h);
     if (!this.frame) return;
@@ -122,6 +123,15 @@ export class Stage {
     }
     if (!this.playback) this.#plan(context, view);
     this.#hand(context, view, poses);
+  }
+
+  // Whether what is drawn is still right, which spares a paused page the work.
+  #still() {
+    const { frame, plan, map, image, pointer, playback, show, canvas } = this;
+    const now = [frame, plan, map, image, pointer, show.ghosts, show.fan, show.chunk, canvas.clientWidth, canvas.clientHeight];
+    const same = this.drawn?.every((value, i) => value === now[i]);
+    this.drawn = now;
+    return same && frame && !playback && performance.now() - this.arrived > 1500 / this.hello_.rate;
   }
 
   // The last picture, and while a person drives, where the mouse is and what the gripper should do.

@@ -7,7 +7,7 @@ import { Timeline } from "./timeline.js";
 const $ = (id) => document.getElementById(id);
 const token = new URLSearchParams(location.search).get("token") || "";
 const percent = (x) => `${Math.round(100 * x)}%`;
-const state = { drives: false, filter: "all", takes: [], cards: new Map(), fresh: null, findings: {} };
+const state = { drives: false, filter: "all", takes: [], cards: new Map(), fresh: null, findings: {}, examining: false };
 let socket = null, waiting = false, lastSent = undefined;
 
 const send = (message) => { if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message)); };
@@ -50,7 +50,7 @@ const heard = {
     stage.hello(content);
     document.body.classList.toggle("pictured", stage.pictured);
     $("task").textContent = stage.pictured ? "Hold the mouse to move the hand, turn the wheel for its height, press G to grip."
-      : content.env === "pusht" ? "Hold the mouse and push the T onto its outline." : "Hold the mouse and move the hand.";
+      : `Hold the mouse and ${content.task || "move the hand"}.`;
     $("frames").replaceChildren(...content.frames.map((name) => new Option(name, name)));
     state.cards.clear();
     $("strip").replaceChildren();
@@ -108,7 +108,7 @@ const heard = {
     state.fresh = first ? null : takes.find((take) => !known.has(take.number))?.number;
     $("undo").disabled = !can_undo;
     showTakes();
-    if (state.filter === "watch") command("examine");
+    if (state.filter === "watch") examine();
   },
   parameters({ values }) {
     for (const name of ["bandwidth", "tau", "n_execute", "frames"]) {
@@ -127,9 +127,10 @@ const heard = {
   },
   findings({ answer }) {
     state.findings = answer?.takes ?? {};
+    state.examining = false;
     for (const take of state.takes) if (state.cards.has(take.number)) mark(state.cards.get(take.number), take);
     showTakes();
-    if (answer && !answer.current && state.filter === "watch") command("examine");
+    if (answer && !answer.current && state.filter === "watch") examine();
   },
   map({ answer }) {
     stage.map = answer;
@@ -180,7 +181,7 @@ function showBehind(plan) {
     when.textContent = `at ${(step / state.hello.rate).toFixed(1)} s`;
     name.append(when);
     line.append(picture, name, bar, number);
-    if (known) queueMicrotask(() => thumbnail(picture, state.hello, known));
+    if (known) queueMicrotask(() => thumbnail(picture, state.hello, known, step));
     line.title = `episode ${take} from step ${step}: click to play it`;
     line.onclick = () => send({ type: "watch", take });
     return line;
@@ -189,9 +190,9 @@ function showBehind(plan) {
 
 // How the policy did before the last change and since.
 function showChange(before, since, helped) {
-  const rate = ({ n, successes }) => (n ? `${percent(successes / n)} (${successes} of ${n})` : "no run");
-  $("since").textContent = before.n || since.n || helped
-    ? `before the last change ${rate(before)}, since ${rate(since)}; with help ${helped}` : "";
+  const rate = ({ n, successes }) => (n ? `${percent(successes / n)} (${successes} of ${n})` : "none");
+  const change = before.n || since.n ? `before the last change ${rate(before)}, since ${rate(since)}` : "";
+  $("since").textContent = [change, helped ? `${helped} with help` : ""].filter(Boolean).join("; ");
 }
 
 const filters = {
@@ -204,7 +205,7 @@ function showTakes() {
   for (const number of state.cards.keys()) if (!numbers.has(number)) state.cards.delete(number);
   $("count").textContent = shown.length === state.takes.length ? `${shown.length}` : `${shown.length} of ${state.takes.length}`;
   $("strip").dataset.none = !state.takes.length ? "What you drive appears here, one episode each time that you let go."
-    : state.filter === "watch" ? "The health checks found nothing that you should look at." : "None of the episodes.";
+    : state.examining ? "Checking the episodes." : state.filter === "watch" ? "The health checks found nothing that you should look at." : "None of the episodes.";
   $("strip").replaceChildren(...shown.map((take) => {
     if (!state.cards.has(take.number)) state.cards.set(take.number, makeCard(take));
     const card = state.cards.get(take.number);
@@ -218,6 +219,11 @@ function showTakes() {
     thumbnail(card.querySelector("canvas"), state.hello, take);
   }
   if (state.fresh !== null && state.fresh !== undefined) $("strip").scrollLeft = 0;
+}
+
+function examine() {
+  state.examining = true;
+  command("examine");
 }
 
 // What the health checks found about an episode.
@@ -276,7 +282,7 @@ for (const button of document.querySelectorAll("[data-filter]")) {
   button.addEventListener("click", () => {
     state.filter = button.dataset.filter;
     for (const other of document.querySelectorAll("[data-filter]")) other.classList.toggle("on", other === button);
-    if (state.filter === "watch") command("examine");
+    if (state.filter === "watch") examine();
     showTakes();
   });
 }

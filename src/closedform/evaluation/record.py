@@ -1,0 +1,65 @@
+"""record: demonstrations made by any function that acts in an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from closedform.demos.demos import Demos
+from closedform.demos.episode import Episode
+from closedform.demos.layout import Layout
+from closedform.errors import DataError
+from closedform.evaluation.environment import Environment, make_environment
+
+
+def record(
+    environment: str | Environment,
+    act: Callable[[np.ndarray], Any],
+    seeds: Iterable[int],
+    *,
+    successes: bool = True,
+    start: Callable[[int], Any] | None = None,
+    observation_layout: Layout | None = None,
+    action_layout: Layout | None = None,
+) -> Demos:
+    """Records an episode per seed.
+
+        demos = record("gym:MountainCarContinuous-v0,success=terminated", lambda o: [np.sign(o[1])], range(10))
+
+    Args:
+        environment: one, or its name; see `make_environment`.
+        act: the action (D_a,) for an observation (D_o,): a script, a network, a person.
+        seeds: of the start states; evaluations use seeds from 100000.
+        successes: whether to keep only episodes that accomplish the task.
+        start: called with the seed before each episode, for what remembers something.
+        observation_layout, action_layout: what the numbers are; by default as the environment says.
+    """
+    place = make_environment(environment) if isinstance(environment, str) else environment
+    kept: list[Episode] = []
+    tried = 0
+    for seed in seeds:
+        if start is not None:
+            start(seed)
+        episode, success = _episode(place, act, seed)
+        tried += 1
+        if success or not successes:
+            kept.append(episode)
+    if not kept:
+        raise DataError(f"record: expected an episode that accomplishes the task, found none in {tried}")
+    return Demos(kept, observation_layout or place.observation_layout, action_layout or place.action_layout)
+
+
+def _episode(place: Environment, act: Callable[[np.ndarray], Any], seed: int) -> tuple[Episode, bool]:
+    observation, width = place.reset(seed), place.action_layout.width
+    observations, actions, success, done = [], [], False, False
+    while not done and len(actions) < place.max_steps:
+        action = np.asarray(act(observation), np.float64)
+        if action.shape != (width,):
+            raise DataError(f"record: expected actions of {width} numbers, found shape {action.shape}")
+        observations.append(observation)
+        actions.append(action)
+        observation, _, succeeded, done = place.step(action)
+        success = success or bool(succeeded)
+    return Episode(np.array(observations), np.array(actions)), success

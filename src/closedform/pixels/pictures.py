@@ -1,0 +1,40 @@
+"""Checks of pictures, and OpenCV where it is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from closedform.errors import DataError, MissingExtraError
+
+_DARK = 3  # of 255: a picture without a brighter number is black
+
+
+def opencv() -> Any:
+    """OpenCV, or a `MissingExtraError`."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise MissingExtraError("cv2", "pixels", "finding bodies in pictures") from error
+    return cv2
+
+
+def check_picture(picture: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """A picture (H, W, 3) of uint8 that is not black.
+
+    Args:
+        picture: what was passed.
+        shape: the shape of the pictures that bodies were learned from; any if None.
+    """
+    found = np.asarray(picture)
+    if found.dtype != np.uint8 or found.ndim != 3 or found.shape[2] != 3:
+        channels_first = found.ndim == 3 and found.shape[0] == 3
+        advice = "; move the channels last" if channels_first else ""
+        raise DataError(f"expected a picture (height, width, 3) of uint8, found {found.shape} of {found.dtype}{advice}")
+    if shape is not None and found.shape != shape:
+        wanted, got = (f"{size[1]}x{size[0]}" for size in (shape, found.shape))
+        raise DataError(f"expected a picture of {wanted} pixels, as in the demonstrations, found {got}")
+    if found.size == 0 or found.max() <= _DARK:
+        raise DataError("expected a picture of the scene, found a black one; is the camera covered?")
+    return found

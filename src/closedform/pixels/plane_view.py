@@ -1,0 +1,71 @@
+"""PlaneView: numbers for a policy from pictures and a position that is known besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from closedform.errors import DataError
+from closedform.pixels.planar_bodies import PlanarBodies
+from closedform.pixels.similarity import Similarity
+from closedform.pixels.template import SeenPose
+from closedform.pixels.tracker import Tracker
+
+_SURE = 0.9  # confidence of poses that the units of positions are learned from
+_MOST = 60  # pictures that they are learned from
+_CLOSE = 0.02  # of the spread of positions: the error of the body that has the known position
+
+
+@dataclass(frozen=True)
+class PlaneView:
+    """Bodies in the units of a known position, such as that of a hand.
+
+    One of the bodies in the pictures is where the known position says, and tells what a pixel is worth. The others are
+    what a policy needs to be told of.
+
+    Attributes:
+        bodies: as learned from pictures.
+        known: the number of the body whose position is known.
+        similarity: from pixels to the units of that position.
+    """
+
+    bodies: PlanarBodies
+    known: int
+    similarity: Similarity
+
+    @classmethod
+    def learn(cls, pictures: Sequence[Any], positions: np.ndarray) -> PlaneView:
+        """Learns from pictures, each with the known position (2,) at that time."""
+        bodies, positions = PlanarBodies.learn(pictures), np.asarray(positions, float)
+        chosen = np.linspace(0, len(pictures) - 1, min(len(pictures), _MOST)).round().astype(int)
+        poses, positions = [bodies.find(pictures[i]) for i in chosen], positions[chosen]
+        fits = []
+        for number in range(len(bodies.bodies)):
+            seen = np.array([one[number] for one in poses])
+            sure = seen[:, 3] > _SURE
+            if sure.sum() > 2:
+                fit = Similarity.fit(seen[sure, :2], positions[sure])
+                fits.append((fit.error / positions[sure].std(axis=0).mean(), number, fit))
+        if not fits or min(fits)[0] > _CLOSE:
+            raise DataError(
+                f"expected one of the {len(bodies.bodies)} bodies in the pictures to be where the known position says, "
+                "found none that follows it"
+            )
+        _, known, similarity = min(fits)
+        return cls(bodies, known, similarity)
+
+    @property
+    def others(self) -> list[int]:
+        """The numbers of the bodies whose positions are not known."""
+        return [number for number in range(len(self.bodies.bodies)) if number != self.known]
+
+    def tracker(self) -> Tracker:
+        """Follows the bodies in one episode."""
+        return Tracker(self.bodies)
+
+    def pose(self, seen: SeenPose) -> np.ndarray:
+        """(3,), position and angle in the units of the known position."""
+        return np.array([*self.similarity.position(np.array(seen[:2])), self.similarity.angle(seen.angle)])

@@ -1,0 +1,145 @@
+"""Environments of gymnasium by name, and demonstrations recorded with any function."""
+
+import json
+
+import numpy as np
+import pytest
+
+from closedform import Layout, save_demos
+from closedform.cli import main
+from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
+from closedform.evaluation import make_environment, record
+from closedform.evaluation.environment import check_trusted
+from tests.evaluation.toy import Reach
+
+gymnasium = pytest.importorskip("gymnasium", reason="needs the extra gym")
+from gymnasium import spaces  # noqa: E402
+
+
+class ReachGym(gymnasium.Env):
+    """The toy of the other tests as gymnasium has it, with a vector or with a Dict."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012
+
+    def __init__(self, render_mode=None, named=False, image=False, tells=True):
+        self.render_mode, self._named, self._image, self._tells = render_mode, named, image, tells
+        parts: dict[str, spaces.Space] = {"hand": spaces.Box(-2, 2, (2,)), "target": spaces.Box(-2, 2, (2,))}
+        if image:
+            parts["image"] = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+        self.observation_space = spaces.Dict(parts) if named else spaces.Box(-2, 2, (4,))
+        self.action_space = spaces.Box(-2, 2, (2,), np.float32)
+        self._reach = Reach()
+
+    def _seen(self, observation):
+        named = {"hand": observation[:2], "target": observation[2:]}
+        if self._image:
+            named["image"] = np.zeros((8, 8, 3), np.uint8)
+        return named if self._named else observation
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._seen(self._reach.reset(seed)), {}
+
+    def step(self, action):
+        assert action.dtype == np.float32 and self.action_space.contains(action)
+        result = self._reach.step(action)
+        info = {"left": 1 - (result.score or 0.0), **({"is_success": result.success} if self._tells else {})}
+        return self._seen(result.observation), -info["left"], result.success, False, info
+
+    def render(self):
+        return self._reach.render()
+
+
+class Discrete(ReachGym):
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode)
+        self.action_space = spaces.Discrete(3)
+
+
+for name, made in (("Reach", ReachGym), ("Discrete", Discrete)):
+    gymnasium.register(f"ClosedForm{name}-v0", made, max_episode_steps=30, disable_env_checker=True)
+gymnasium.register("ClosedFormEndless-v0", ReachGym, disable_env_checker=True)
+ID = "gym:ClosedFormReach-v0"
+
+
+def straight(observation):
+    return observation[2:]
+
+
+@pytest.mark.parametrize("settings", ["", ",named=true", ",named=true,image=true,keys=hand+target"])
+def test_observations_of_both_kinds(settings):
+    environment, plain = make_environment(ID + settings), Reach()
+    assert environment.observation_layout == Layout.plain(4) and environment.action_layout == Layout.plain(2)
+    assert environment.max_steps == 30 and environment.rate == 5
+    np.testing.assert_array_equal(environment.reset(3), plain.reset(3))
+    for action in ([0.5, 0.25], [9, -9]):  # clipped to the space
+        found, expected = environment.step(np.array(action)), plain.step(np.clip(action, -2, 2))
+        np.testing.assert_allclose(found.observation, expected.observation, atol=1e-6)
+        assert found.success == expected.success and found.score is None
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["", ",success=is_success", ",tells=false,success=terminated", ",success=left<0.05", ",success=reward>-0.05"],
+)
+def test_what_counts_as_success(rule):
+    demos = record(ID + rule, straight, range(5))
+    assert len(demos) == 5 and all(len(episode) < 20 for episode in demos)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (f"{ID},tells=false", "expected is_success or success in info, found left, reward, terminated; say what"),
+        (f"{ID},success=won", "success: expected one of left, is_success, reward, terminated, found 'won'"),
+        (f"{ID},success=left=3", "expected NAME, NAME>NUMBER or NAME<NUMBER, found 'left=3'"),
+        (f"{ID},score=none", "score: expected one of"),
+        (f"{ID},named=true,image=true", "expected vectors as observations, found Box.* under 'image'; choose others"),
+        (f"{ID},named=true,keys=hand+foot", "keys: expected some of hand, target, found 'foot'"),
+        (f"{ID},keys=hand", "keys: expected with Dict observations"),
+        (f"{ID},what", "expected settings NAME=VALUE, found 'what'"),
+        (f"{ID},speed=3", "expected an environment of gymnasium, found"),
+        ("gym:ClosedFormDiscrete-v0", "expected continuous actions"),
+        ("gym:ClosedFormEndless-v0", "a limit of steps, found none; add max_steps=N"),
+        ("gym:NoSuchThing-v0", "expected an environment of gymnasium, found"),
+        ("gym:no_such_package/Thing-v0", "expected the package no_such_package to be installed"),
+    ],
+)
+def test_what_cannot_be_is_one_line(name, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        record(name, straight, [0])
+    assert "\n" not in str(error.value)
+
+
+def test_recording():
+    started = []
+    demos = record(f"{ID},max_steps=6", straight, range(20), start=started.append)
+    everything = record(make_environment(f"{ID},max_steps=6"), straight, range(20), successes=False)
+    assert started == list(range(20)) and 0 < len(demos) < len(everything) == 20
+    np.testing.assert_array_equal(everything.episodes[0].actions, everything.episodes[0].observations[:, 2:])
+    layouts = Layout.parse("hand position 2, target position 2"), Layout.parse("hand position 2")
+    named = record(ID, straight, [0], observation_layout=layouts[0], action_layout=layouts[1])
+    assert (named.observation_layout, named.action_layout) == layouts
+    with pytest.raises(DataError, match="expected an episode that accomplishes the task, found none in 2"):
+        record(ID, lambda observation: -observation[2:], range(2))
+    with pytest.raises(DataError, match=r"expected actions of 2 numbers, found shape \(4,\)"):
+        record(ID, lambda observation: observation, [0])
+
+
+def test_evaluation_with_a_layout_of_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    save_demos(record(ID, straight, range(30)), "demos")
+    layout = "hand position 2, target position 2 -> hand position 2"
+    command = ["eval", "--env", ID, "--demos", "demos", "--layout", layout, "--episodes", "4", "--workers", "1"]
+    main([*command, "--set", "n_diffusion_steps=5", "--json", "results.json"])
+    assert "1.000" in capsys.readouterr().out
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found["env"] == ID and found["demos"]["layouts"]["action"] == Layout.parse("hand position 2").to_json()
+
+
+def test_a_file_cannot_choose_what_is_imported():
+    with pytest.raises(LoadError, match="only if you name it as well"):
+        check_trusted("gym:some_package/Thing-v0")
+    check_trusted(ID, ID)
+    with pytest.raises(ClosedFormError):
+        check_trusted(ID, "pusht")

@@ -1,0 +1,232 @@
+"""A policy that follows a fleet plans as one built from the same episodes, whatever happens to the store."""
+
+import errno
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+from closedform import ClosedFormPolicy, Demos
+from closedform.errors import ConfigError, DataError, LoadError
+from closedform.fleet import FleetPolicy, FleetTable
+from closedform.fleet import fleet_policy as module
+from closedform.retrieval.recorded_steps import RecordedSteps
+from tests.conftest import planar_demos, random_demos
+
+pytest.importorskip("lancedb", reason="LanceDB is not installed: make test-fleet")
+
+PARAMETERS = {"n_action_steps": 4, "n_neighbors": 50, "n_diffusion_steps": 10, "choose_shrinkage": False}
+EPISODES = random_demos(np.random.default_rng(0), 12, 40, 3, 2)
+
+
+@pytest.fixture
+def table(tmp_path):
+    table = FleetTable.create(tmp_path / "fleet")
+    table.push(EPISODES[:4], task="walk")
+    return table
+
+
+@pytest.fixture
+def follow(tmp_path):
+    """Opens policies that look at the fleet only when they are told to."""
+    opened = []
+
+    def open_policy(cache="cache", **options):
+        settings = {"period": None, "clock": lambda: 0.0, "where": {"task": "walk"}, **PARAMETERS, **options}
+        opened.append(FleetPolicy(tmp_path / "fleet", cache=tmp_path / cache, **settings))
+        return opened[-1]
+
+    yield open_policy
+    for policy in opened:
+        policy.close()
+
+
+def check_plans(policy, episodes, **parameters):
+    """Plans are those of a policy built from these episodes."""
+    other = ClosedFormPolicy(Demos(episodes), **{**PARAMETERS, **parameters})
+    assert len(policy.episodes) == len(episodes)
+    for observation in EPISODES[5].observations[::13]:
+        plan, wanted = policy.plan(observation, seed=0), other.plan(observation, seed=0)
+        np.testing.assert_array_equal(plan.actions, wanted.actions)
+        np.testing.assert_array_equal(plan.episodes, np.array(policy.episode_ids)[wanted.episodes])
+    return policy.plan(EPISODES[5].observations[0], seed=0).replica
+
+
+def test_it_follows_what_is_pushed_and_removed(table, follow):
+    policy = follow()
+    assert policy.refresh() and check_plans(policy, EPISODES[:4]) == (4, True, "")
+    names = table.push(EPISODES[4:6], task="walk").stored
+    table.push(EPISODES[6:7], task="swim")
+    table.push(EPISODES[0:2], task="walk")  # which are there already
+    assert policy.refresh() and check_plans(policy, EPISODES[:6]).rows == 7
+    table.remove(names[:1])
+    assert policy.refresh() and check_plans(policy, [*EPISODES[:4], EPISODES[5]]).rows == 8
+    assert policy.episode_ids == [0, 1, 2, 3, 5]
+    table.push(EPISODES[4:5], task="walk")
+    assert policy.refresh() and policy.episode_ids == [0, 1, 2, 3, 5, 8]
+    other = follow("other")
+    assert other.episode_ids == policy.episode_ids
+    check_plans(other, [*EPISODES[:4], EPISODES[5], EPISODES[4]])
+
+
+def test_it_goes_on_while_the_store_is_away(tmp_path, table, follow):
+    policy = follow()
+    table.push(EPISODES[4:5], task="walk")
+    (tmp_path / "fleet").rename(tmp_path / "away")
+    assert not policy.refresh()
+    state = check_plans(policy, EPISODES[:4])
+    assert not state.connected and "expected a fleet" in state.problem and state.rows == 4
+    policy.close()
+    again = follow()  # opens what the replica has
+    assert not again.refresh() and not check_plans(again, EPISODES[:4]).connected
+    (tmp_path / "away").rename(tmp_path / "fleet")
+    assert again.refresh() and check_plans(again, EPISODES[:5]) == (5, True, "")
+
+
+def test_a_store_that_does_not_answer_is_away(table, follow):
+    now = [100.0]
+    policy = follow(clock=lambda: now[0])
+    policy.refresh()
+    now[0] += 0.9 * module.AWAY
+    assert policy.plan(EPISODES[0].observations[0], seed=0).replica.connected
+    now[0] += 0.2 * module.AWAY
+    assert not policy.plan(EPISODES[0].observations[0], seed=0).replica.connected
+
+
+def test_whatever_the_engine_raises_plans_go_on(table, follow, monkeypatch):
+    policy = follow()
+    policy.refresh()
+    table.push(EPISODES[4:5], task="walk")
+
+    def broken(*_):
+        raise ZeroDivisionError("in the engine")
+
+    monkeypatch.setattr(FleetTable, "refresh", broken)
+    assert not policy.refresh() and check_plans(policy, EPISODES[:4]) == (4, False, "in the engine")
+    monkeypatch.undo()
+    assert policy.refresh() and check_plans(policy, EPISODES[:5]).connected
+
+
+def test_a_thread_follows(table, follow, monkeypatch):
+    taken, take = threading.Event(), FleetPolicy._take
+    monkeypatch.setattr(FleetPolicy, "_take", lambda self, table: (take(self, table), taken.set()))
+    policy = follow(period=0.01)
+    taken.wait()
+    taken.clear()
+    table.push(EPISODES[4:5], task="walk")
+    taken.wait()
+    check_plans(policy, EPISODES[:5])
+
+
+def test_episodes_that_cannot_be_planned_from_are_left_out_and_the_others_are_not(table, follow, monkeypatch):
+    policy = follow()
+    table.push(planar_demos(np.random.default_rng(1), n_episodes=1), task="walk")
+    table.push(EPISODES[4:5], task="walk")
+    assert policy.refresh()
+    assert "same layouts and rate" in check_plans(policy, EPISODES[:5]).problem
+    read = module.FleetTable._numbers
+
+    def damaging(self, rows):
+        for number, (row, numbers) in enumerate(read(self, rows)):
+            yield row, {**numbers, **({"actions": numbers["actions"][::-1]} if not number else {})}
+
+    monkeypatch.setattr(module.FleetTable, "_numbers", damaging)
+    table.push(EPISODES[5:7], task="walk")
+    assert policy.refresh()
+    assert "checksum mismatch" in check_plans(policy, [*EPISODES[:5], EPISODES[6]]).problem
+
+
+def test_a_full_disk_stops_nothing(table, follow, monkeypatch):
+    policy = follow()
+    table.push(EPISODES[4:5], task="walk")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("closedform.fleet.replica.save_file", full)
+    assert not policy.refresh() and "No space left" in check_plans(policy, EPISODES[:4]).problem
+    monkeypatch.undo()
+    assert policy.refresh() and check_plans(policy, EPISODES[:5]).problem == ""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_crash_while_files_are_merged_loses_nothing(table, follow, monkeypatch, moment):
+    policy = follow()
+    monkeypatch.setattr(module, "_MOST_PARTS", 0)
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    place = (module, "save_policy") if moment == "before" else (module.Replica, "forget")
+    monkeypatch.setattr(*place, killed)
+    names = table.push(EPISODES[4:6], task="walk").stored
+    table.remove(names[:1])
+    with pytest.raises(Killed):
+        policy.refresh()
+    policy.close()
+    monkeypatch.undo()
+    again = follow()
+    check_plans(again, [*EPISODES[:4], EPISODES[5]])
+    assert again.refresh() and again.episode_ids == [0, 1, 2, 3, 5]
+
+
+def test_a_large_replica_is_memory_mapped_and_grows_without_indexing_again(table, follow):
+    table.push(EPISODES[4:8], task="walk")
+    policy = follow(index="faiss")
+    storage = policy.model.storage
+    assert isinstance(storage, RecordedSteps) and storage.opened is not None
+    indexed = storage.index._faiss
+    names = table.push(EPISODES[8:11], task="walk").stored
+    assert policy.refresh() and len(policy.episodes) == 11
+    table.remove(names[1:2])
+    assert policy.refresh() and policy.model.index._faiss is indexed
+    plans = [policy.plan(o, seed=0).actions for o in EPISODES[9].observations[::13]]
+    policy.close()
+    again = follow(index="faiss")
+    assert again.model.index.n_indexed == policy.model.index.n_indexed and again.episode_ids == policy.episode_ids
+    for observation, actions in zip(EPISODES[9].observations[::13], plans, strict=True):
+        np.testing.assert_array_equal(again.plan(observation, seed=0).actions, actions)
+
+
+def test_it_is_indexed_once_it_is_large(table, follow, monkeypatch):
+    policy = follow()
+    monkeypatch.setattr("closedform.retrieval.build.EXACT_UP_TO", 200)
+    table.push(EPISODES[4:8], task="walk")
+    assert policy.refresh() and isinstance(policy.model.storage, RecordedSteps)
+    assert policy.episode_ids == list(range(8))
+
+
+def test_other_parameters_are_built_from_the_replica_alone(tmp_path, table, follow):
+    follow().close()
+    (tmp_path / "fleet").rename(tmp_path / "away")
+    check_plans(follow(bandwidth=0.5), EPISODES[:4], bandwidth=0.5)
+
+
+def test_what_it_holds_is_saved_and_pickled_as_a_plain_policy(tmp_path, table, follow):
+    policy = follow()
+    policy.save(tmp_path / "saved")
+    for copy in (ClosedFormPolicy.load(tmp_path / "saved"), pickle.loads(pickle.dumps(policy))):
+        assert type(copy) is ClosedFormPolicy and copy.plan(np.zeros(3), seed=0).replica is None
+        np.testing.assert_array_equal(copy.plan(np.zeros(3), seed=0).actions, policy.plan(np.zeros(3), seed=0).actions)
+    for change in (lambda: policy.add(EPISODES[5]), lambda: policy.remove(0)):
+        with pytest.raises(ConfigError, match="a fleet's policy holds what the fleet has"):
+            change()
+
+
+def test_a_replica_is_of_one_process_and_one_fleet(tmp_path, table, follow):
+    follow().refresh()
+    with pytest.raises(LoadError, match="each needs its own"):
+        follow()
+    follow("other").close()
+    with pytest.raises(LoadError, match=r"expected the replica of .* \(task swim\), found that of .* \(task walk\)"):
+        follow("other", where={"task": "swim"})
+    with pytest.raises(DataError, match=r"expected episodes \(task swim\), found none"):
+        follow("third", where={"task": "swim"})
+    (tmp_path / "fleet").rename(tmp_path / "away")
+    FleetTable.create(tmp_path / "fleet").push(EPISODES[6:], task="walk")
+    policy = follow("other")
+    assert not policy.refresh() and "found another table there" in check_plans(policy, EPISODES[:4]).problem
