@@ -86,12 +86,14 @@ def episode(plant: Plant, folder: Path, seed: int, disturbance: str | None) -> d
     process = context.Process(target=policy_process, args=(plant.facts(), folder, seed, theirs))
     process.start()
     theirs.close()
+    disturbed = disturbance is not None
     for _ in range(DISTURBED_AFTER if disturbance else 0):
         try:
             ours.recv()
         except EOFError:  # it ended before
+            disturbed = False
             break
-    disturb(process, plant, disturbance)
+    disturb(process, plant, disturbance if disturbed else None)
     while process.is_alive():
         try:
             if ours.poll(1.0):
@@ -103,7 +105,7 @@ def episode(plant: Plant, folder: Path, seed: int, disturbance: str | None) -> d
     end = time.monotonic() + _LONG
     while not (folder / "ticks" / "episode_000000.safetensors").exists() and time.monotonic() < end:
         time.sleep(0.05)  # the controller's process completes its record
-    return outcome(folder, plant, seed, disturbance)
+    return {**outcome(folder, plant, seed, disturbance), "disturbed": disturbed}
 
 
 def disturb(process: Any, plant: Plant, disturbance: str | None) -> None:
@@ -214,7 +216,7 @@ def page(facts: dict[str, Any]) -> str:
     low, high = wilson_ci95(covered, len(calm))
     table = [
         [
-            row["disturbance"],
+            row["disturbance"] + ("" if row["disturbed"] else " (ended before it came to that)"),
             row["reason"],
             "-" if row["seconds_to_rest"] is None else f"{row['seconds_to_rest']:.2f} s",
             f"{row['acceleration']:.1f} rad/s²",

@@ -149,9 +149,10 @@ def test_the_page_of_the_wall_clock_tells_what_is_on_record():
     }
     missed = {**calm, "coverage": 0.94, "arrived": 1999, "all_arrived": False, "unrecorded": 2}
     killed = {**calm, "disturbance": "killed", "reason": "the policy's process was killed", "seconds_to_rest": 0.21}
+    killed, before = {**killed, "disturbed": True}, {**killed, "disturbed": False}
     facts = {
         **{"commit": "abc", "date": "2026-11-16T12:00:00Z", "machine": {"processor": "CPU", "cores": 2}, "fps": 30.0},
-        **{"ticks": 4000, "lateness_ms": [0.08, 0.19, 11.5], "episodes": [calm, missed, killed]},
+        **{"ticks": 4000, "lateness_ms": [0.08, 0.19, 11.5], "episodes": [calm, missed, killed, before]},
     }
     page = " ".join(robot_clock.page(facts).split())
     assert (
@@ -160,4 +161,5 @@ def test_the_page_of_the_wall_clock_tells_what_is_on_record():
     )
     assert "median 0.08 ms, one of a hundred above 0.19 ms, worst 11.5 ms of 4,000 ticks" in page
     assert "4,000 sent, 3,999 arrived; 1 of 2 episodes" in page and "2 steps that the controller followed" in page
+    assert "| killed (ended before it came to that) |" in page
     assert "| killed | the policy's process was killed | 0.21 s | 9.0 rad/s² | 2000 of 2000 | 100, 0 missing |" in page
