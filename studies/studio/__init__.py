@@ -154,8 +154,8 @@ takes over and drives until it is solved. Success is over {N_EPISODES} other sta
 
 In its {N_ALL - N_FIRST} episodes with the person watching, the policy needed no help in {", ".join(alone)}.
 The person did not see {_missed(done["plain"]):.1%} of the steps of plain demonstrations in time and
-{_missed(done["corrected"][N_FIRST:]):.1%} of those with corrections, because the machine was busy; on a busy machine both
-ways suffer from a slow hand, and the comparison says little.
+{_missed(done["corrected"][N_FIRST:]):.1%} of those with corrections. If that is more than a few percent, the machine
+was busy, the hand slow, and the comparison says little.
 
 How the runs that failed ended, by the largest part of the outline that the T covered (a score of 1 is 95%):
 
