@@ -153,6 +153,9 @@ takes over and drives until it is solved. Success is over {N_EPISODES} other sta
 ![Success against the number of episodes and against the time that the person drove](studio.png)
 
 In its {N_ALL - N_FIRST} episodes with the person watching, the policy needed no help in {", ".join(alone)}.
+The person did not see {_missed(done["plain"]):.1%} of the steps of plain demonstrations in time and
+{_missed(done["corrected"][N_FIRST:]):.1%} of those with corrections. If that is more than a few percent, the machine
+was busy, the hand slow, and the comparison says little.
 
 How the runs that failed ended, by the largest part of the outline that the T covered (a score of 1 is 95%):
 
@@ -165,6 +168,11 @@ def _failures(found: EvaluationResult) -> tuple[int, int, int]:
     """The number of runs that failed, those of them that were nearly there, and those that were far from it."""
     scores = [episode.score for episode in found.episodes if not episode.success]
     return len(scores), sum(score >= 0.9 for score in scores), sum(score < 0.5 for score in scores)
+
+
+def _missed(episodes: list[dict[str, Any]]) -> float:
+    """The share of steps that the person did not see in time."""
+    return sum(episode["missed"] for episode in episodes) / sum(episode["steps"] for episode in episodes)
 
 
 def _alone(episodes: list[dict[str, Any]]) -> list[str]:

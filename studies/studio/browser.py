@@ -144,25 +144,26 @@ def collect(
         hands = Hands(page)
         while len(done) < n:
             seed = first_seed + len(done)
-            ended = _episode(hands, seed, Person((person, seed), patient=patient))
+            ended, missed = _episode(hands, seed, Person((person, seed), patient=patient))
             files = sorted(path.name for path in folder.glob("episode_*.safetensors"))
-            facts = {"commit": provenance.commit(), "steps": ended["step"], "files": files}
+            facts = {"commit": provenance.commit(), "steps": ended["step"], "missed": missed, "files": files}
             done.append({"seed": seed, "outcome": ended["outcome"], **facts})
             write_file(progress, json.dumps(done, indent=1) + "\n")
             print(f"{folder.name} {len(done)} of {n}: seed {seed}, {ended['outcome'] or 'given up'}", flush=True)
     return done
 
 
-def _episode(hands: Hands, seed: int, person: Person) -> dict[str, Any]:
-    """One episode; returns its last frame."""
+def _episode(hands: Hands, seed: int, person: Person) -> tuple[dict[str, Any], int]:
+    """One episode; returns its last frame, and how many steps the person did not see because the machine was busy."""
     hands.start(seed, holding=not person.patient)
-    frame = hands.see()
+    frame, missed = hands.see(), 0
     while not frame["outcome"] and frame["step"] < _LONGEST and frame["seed"] == seed:
         hands.hold(person.point(frame))
-        frame = hands.see()
+        before, frame = frame["step"], hands.see()
+        missed += max(0, frame["step"] - before - 1)
     hands.hold(None)
     hands.pause(True)  # the last stretch is an episode by now
-    return frame
+    return frame, missed
 
 
 def _forget(folder: Path, files: Sequence[str]) -> None:

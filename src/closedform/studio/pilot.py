@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import threading
 import time
 from collections import deque
@@ -43,7 +40,7 @@ class Pilot:
         self._publish: Publish = lambda kind, content: None
         self._condition = threading.Condition()
         self._waiting: deque[Callable[[], None]] = deque()
-        self._pool = ThreadPoolExecutor(1, "closedform-studio-job", _step_aside)
+        self._pool = ThreadPoolExecutor(1, "closedform-studio-job")
         self._closed = False
         self._lateness: deque[float] = deque(maxlen=_N_LATENESS)
         self._told: dict[str, Any] = {}
@@ -176,13 +173,6 @@ class Pilot:
         notices, session.notices = session.notices, []
         for text in notices:
             self._publish("notice", {"text": text})
-
-
-def _step_aside() -> None:
-    """Gives slow jobs a lower priority than steps, where threads have one of their own."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def takes_of(session: Session) -> dict[str, Any]:
