@@ -32,7 +32,7 @@ test-bare: .venv/.dev  # the whole suite without demonstrations: a clone, an emp
 	cd outputs/bare/closedform && env -u CLOSEDFORM_DATA -u XDG_CACHE_HOME HOME=$(abspath outputs/bare/home) \
 		PYTHONPATH=src CLOSEDFORM_DISABLE_KERNELS=1 $(abspath $(BIN))/pytest
 
-test-fleet: .venv-fleet/.made  # LanceDB, and moto as an S3-compatible store: 390 MB, so an environment of its own
+test-fleet: .venv-fleet/.made  # LanceDB, and moto as an S3-compatible store; an environment of its own, of 1.1 GB
 	.venv-fleet/bin/pytest tests/fleet
 
 test-lerobot: .venv-lerobot/.made  # the plugin for LeRobot, with the real lerobot; downloads 3 GB the first time
