@@ -11,6 +11,7 @@ from closedform import ClosedFormPolicy, Demos
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.fleet import FleetPolicy, FleetTable
 from closedform.fleet import fleet_policy as module
+from closedform.fleet.replica import Replica
 from closedform.retrieval.recorded_steps import RecordedSteps
 from tests.conftest import planar_demos, random_demos
 
@@ -125,13 +126,13 @@ def test_episodes_that_cannot_be_planned_from_are_left_out_and_the_others_are_no
     table.push(EPISODES[4:5], task="walk")
     assert policy.refresh()
     assert "same layouts and rate" in check_plans(policy, EPISODES[:5]).problem
-    read = module.FleetTable._numbers
+    read = FleetTable._numbers
 
     def damaging(self, rows):
         for number, (row, numbers) in enumerate(read(self, rows)):
             yield row, {**numbers, **({"actions": numbers["actions"][::-1]} if not number else {})}
 
-    monkeypatch.setattr(module.FleetTable, "_numbers", damaging)
+    monkeypatch.setattr(FleetTable, "_numbers", damaging)
     table.push(EPISODES[5:7], task="walk")
     assert policy.refresh()
     assert "checksum mismatch" in check_plans(policy, [*EPISODES[:5], EPISODES[6]]).problem
@@ -161,7 +162,7 @@ def test_a_crash_while_files_are_merged_loses_nothing(table, follow, monkeypatch
     def killed(*_):
         raise Killed
 
-    place = (module, "save_policy") if moment == "before" else (module.Replica, "forget")
+    place = (module, "save_policy") if moment == "before" else (Replica, "forget")
     monkeypatch.setattr(*place, killed)
     names = table.push(EPISODES[4:6], task="walk").stored
     table.remove(names[:1])
