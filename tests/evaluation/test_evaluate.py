@@ -188,7 +188,9 @@ def test_environments_of_installed_packages_are_found(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: robots\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[closedform.environments]\nreach = {TOY}:Reach\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    families = ("metaworld:TASK", "twin:SETTING=VALUE,...", "twin_truth:SETTING=VALUE,...")
+    settings = "SETTING=VALUE,..."
+    families = ("metaworld:TASK", f"gym:ID,{settings}")
+    families += tuple(f"{name}:{settings}" for name in ("pusht_pixels", "twin", "twin_truth"))
     assert environment_names() == sorted([*BUILT_IN, *families, "reach"])
     assert type(make_environment("reach")).__name__ == "Reach"
 

@@ -101,7 +101,9 @@ def test_what_is_a_mixture_and_what_is_not():
 def test_weights_that_cannot_be_told_are_refused(both_ways):
     """Distances are finite here, but the goal's term is not: every weight is not a number."""
     demos = planar_demos(np.random.default_rng(0), 6, 40)
-    policy = ClosedFormPolicy(demos, bandwidth=8e-5, regularization=1e12, relevance=False, relation_weight=0.0)
+    policy = ClosedFormPolicy(
+        demos, bandwidth=8e-5, regularization=1e12, relevance=False, relation_weight=0.0, goals="shared"
+    )
     for far in (1e154, 1e155):
         with pytest.raises(DataError, match="observation 0 cannot be compared with the demonstrations"):
             policy.plan([0, 0, far, 0, 0], seed=0)

@@ -117,7 +117,7 @@ class Runner:
         self._journal.note("pause", time=self._clock.now())
 
     def resume(self) -> None:
-        """Goes on after a pause; the policy plans anew."""
+        """Resumes after a pause; the policy plans anew."""
         self._act_anew(self._pilot)
         self._commander.hold(False)
         self._journal.note("resume", time=self._clock.now())

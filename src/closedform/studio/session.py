@@ -160,7 +160,7 @@ class Session:
         self._must_let_go = held
 
     def pause(self, paused: bool | None = None) -> None:
-        """Pauses or goes on; without an argument, the other of the two."""
+        """Pauses or resumes; without an argument, the other of the two."""
         self.paused = not self.paused if paused is None else paused
 
     def delete(self, number: Any) -> None:
