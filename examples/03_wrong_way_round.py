@@ -5,7 +5,7 @@ clockwise is wanted. The difference between the closed-form scores of the clockw
 demonstrations is added to the network's prediction at every sampling step (docs/results/guidance).
 
     pip install '.[neural,pusht]'
-    python examples/03_wrong_way_round.py            # half a minute on a laptop
+    python examples/03_wrong_way_round.py            # a quarter of a minute on a laptop
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from closedform.editing import GuidedPolicy, demonstrations_for
 from closedform.evaluation.turns import CENTER, clockwise_steps, find_turns
 from closedform.neural import NeuralPolicy
 
-N_SAMPLES = 24
+N_SAMPLES = 12
 
 neural = NeuralPolicy.load("pusht-dit")
 demos = load_demos("pusht-embedded")

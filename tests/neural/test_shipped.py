@@ -19,8 +19,9 @@ def test_they_are_small_and_whole(name):
 
 def test_they_know_what_they_were_trained_on_and_not_the_other_half():
     demos = load_demos("pusht-embedded")
-    windows = np.stack([episode.observations[20:22] for episode in demos])
-    chunks = np.stack([episode.actions[21:29] for episode in demos])
+    some = demos.episodes[::2]
+    windows = np.stack([episode.observations[20:22] for episode in some])
+    chunks = np.stack([episode.actions[21:29] for episode in some])
     left = windows[:, -1, 2] < 230
     right = windows[:, -1, 2] > 330
     errors = {}

@@ -9,6 +9,7 @@ import pytest
 from closedform import ClosedFormPolicy, Demos, NearestNeighborPolicy, load_policy, make_policy
 from closedform.policies.config import ClosedFormConfig
 from closedform.policies.horizons import horizons
+from tests.conftest import slow_on_the_reference
 
 
 def still_demos(n_steps, rate, n_episodes=3):
@@ -110,6 +111,7 @@ def positions(rate, **parameters):
     return np.array(seen)
 
 
+@slow_on_the_reference
 def test_a_path_is_followed_in_the_same_time_at_any_rate():
     """Within a tenth of its size, at every moment; without `pace` it is far ahead."""
     slow = positions(10)

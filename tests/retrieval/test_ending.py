@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
-from tests.conftest import real_demos
+from tests.conftest import real_demos, slow_on_the_reference
 
 ACTIONS = Layout.parse("hand position 2")
 
@@ -34,6 +34,7 @@ def missed(policy, *, marked):
     return np.mean(found)
 
 
+@slow_on_the_reference
 @pytest.mark.parametrize("marked", [False, True])
 def test_a_hand_ends_more_precisely_than_its_demonstrations(marked):
     demos = reaches(np.random.default_rng(0), marked=marked)

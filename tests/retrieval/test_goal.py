@@ -6,7 +6,7 @@ import pytest
 from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.kernels.records import Candidates
 from closedform.retrieval.goal import Goal
-from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS, planar_demos, random_demos
+from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS, planar_demos, random_demos, slow_on_the_reference
 
 LINE_OBSERVATIONS = Layout.of(("hand", "position", 2), ("box", "position", 2))
 LINE_ACTIONS = Layout.of(("hand", "position", 2))
@@ -124,6 +124,7 @@ def test_where_nothing_is_moved_there_is_no_goal():
     assert not any(isinstance(term, Goal) for term in ClosedFormPolicy(demos).model.kernel.terms)
 
 
+@slow_on_the_reference
 def test_a_box_arrives_at_its_marker_more_precisely_than_one_demonstration():
     demos = marked_pushes(np.random.default_rng(2), n_episodes=60)
     middle = np.median([e.observations[-1, 2] - e.observations[-1, 4] for e in demos])
