@@ -1,5 +1,6 @@
 """Workers: none outlives the process that started it, and what goes wrong in one is said in one line."""
 
+import multiprocessing
 import os
 import pickle
 import signal
@@ -14,6 +15,8 @@ import pytest
 from closedform import ClosedFormPolicy, errors
 from closedform.errors import ConfigError, MissingExtraError
 from closedform.evaluation.evaluate import evaluate
+from closedform.evaluation.pool import Task
+from closedform.evaluation.processes import Processes
 from closedform.experts import generation
 from tests.evaluation.toy import Reach, reach_demos
 
@@ -23,6 +26,8 @@ PARENTS = {
 import os
 from closedform import ClosedFormPolicy
 from closedform.evaluation.evaluate import evaluate
+from closedform.evaluation.pool import Task
+from closedform.evaluation.processes import Processes
 from tests.evaluation.toy import Slow, reach_demos
 
 def pid(rollout):
@@ -131,3 +136,18 @@ def test_a_score_that_is_no_number_stops_the_episode(score):
 
     with pytest.raises(errors.DataError, match="expected the environment to return a score from 0 to 1, found"):
         list(evaluate(ClosedFormPolicy(reach_demos()), Odd, [3]))
+
+
+class WhichProcess:
+    def run(self, task):
+        return os.getpid()
+
+    def label(self, task):
+        return "a question"
+
+
+def test_a_daemonic_process_does_the_work_itself(monkeypatch):
+    """It may start no others; the workers of data loaders are such."""
+    monkeypatch.setattr(type(multiprocessing.current_process()), "daemon", True)
+    with Processes(2).pool([WhichProcess()]) as pool:
+        assert [result for _, result in pool.results([Task(0, 1)])] == [os.getpid()]

@@ -8,6 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing import current_process
 from typing import Any
 
 from closedform import provenance
@@ -20,7 +21,8 @@ class Processes:
     """Runs tasks in processes of this machine.
 
     Attributes:
-        n: the number of processes, one per core by default; with 1, tasks run in this process.
+        n: the number of processes, one per core by default; with 1, tasks run in this process, as they do in a daemonic
+            process, which may start no others.
     """
 
     n: int | None = None
@@ -33,7 +35,7 @@ class Processes:
         """Starts processes, no more than there are tasks; see `Workers`."""
         n = provenance.n_cores() if self.n is None else self.n
         n = n if n_tasks is None else min(n, n_tasks)
-        if n <= 1:
+        if n <= 1 or current_process().daemon:
             yield _ThisProcess(jobs)
             return
         pool = _ProcessPool(jobs, n)
