@@ -142,7 +142,10 @@ class _RayPool:
 
 @dataclass(frozen=True)
 class _Parcel:
-    """A pickled job: its bytes are shared by all processes of a node, and each makes its own job of them."""
+    """A pickled job: its bytes are shared by all processes of a node, and each makes its own job of them.
+
+    They come from the process that started the pool, as all that Ray moves within a cluster; no file is read.
+    """
 
     content: Any
 

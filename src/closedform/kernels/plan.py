@@ -211,7 +211,7 @@ def plan_one(rows, metric, terms, transfers, sampling, draws, observed, k, least
 
 
 @jit()
-def plan_each(rows, metric, terms, bounds, transfers, sampling, draws, observed, k, least, planned, told, counts):
+def plan_each(rows, metric, terms, bounds, transfers, sampling, draws, observed, k, least, planned, told):
     """`plan_one` for B observations, each with a penalty of its own.
 
     Args:
@@ -221,8 +221,11 @@ def plan_each(rows, metric, terms, bounds, transfers, sampling, draws, observed,
         k, least: as of `plan_one`.
         planned: scratch for B plans.
         told: is filled, B times what one plan has.
-        counts: (B,), is filled with what `plan_one` returns.
+
+    Returns:
+        (B,), what `plan_one` returns.
     """
+    counts = np.empty(bounds.size - 1, np.int64)
     for b in range(counts.size):
         begin, end = bounds[b], bounds[b + 1]
         penalty = PenaltyTerm(terms.penalty.rows[begin:end], terms.penalty.values[begin:end])
@@ -248,3 +251,4 @@ def plan_each(rows, metric, terms, bounds, transfers, sampling, draws, observed,
             ),
             Told(told.actions[b : b + 1], told.rows[b], told.weights[b]),
         )
+    return counts

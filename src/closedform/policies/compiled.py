@@ -44,10 +44,9 @@ def plan_each(
     poses = transfer.poses(windows[:, -1])
     planned = unfilled(n_plans, 1, size, k, len(transfer.hands))
     told = Told(np.empty((n_plans, 1, size)), np.empty((n_plans, k), np.int64), np.empty((n_plans, k)))
-    counts = np.empty(n_plans, np.int64)
     rows, values = (np.concatenate([getattr(each, name) for each in penalties]) for name in ("rows", "values"))
     with kernels.announced(kernel_plan.plan_each):
-        kernel_plan.plan_each(
+        counts = kernel_plan.plan_each(
             everything,
             kernel.record,
             kernel.term_records(Penalty(rows, values)),
@@ -65,7 +64,6 @@ def plan_each(
             NEGLIGIBLE,
             planned,
             told,
-            counts,
         )
     return [
         as_made(
