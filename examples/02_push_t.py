@@ -2,9 +2,9 @@
 
     python examples/02_push_t.py --output outputs/demo
 
-A policy is built in milliseconds from the package's own 200 demonstrations. It is evaluated from 20 start states of
-Diffusion Policy's evaluation, and the HTML report has figures, videos of the worst, median and best episode, and an
-analysis of the failures.
+A policy is built in milliseconds from the package's own 200 demonstrations, and evaluated from 20 start states of
+Diffusion Policy's evaluation. On the page that it writes all 20 rollouts move at once; a click on one shows the
+demonstrations behind each of its actions.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ def main() -> None:
 
     study = Study.of_policy("pusht", policy, "default", "pusht-embedded", n_episodes=arguments.episodes)
     results = study.run(name="Push-T")
-    print(f"{len(results.episodes)} episodes from start states that are not in the demonstrations:")
+    print(
+        f"{len(results.episodes)} episodes from start states that are not in the demonstrations, which are successful"
+    )
+    print("episodes of this package's own policy:")
     for name, value in (("score", results.score), ("success", results.success)):
         print(f"  {name:8} {value.mean:.3f}  [{value.low:.3f}, {value.high:.3f}]")
     print(f"  plan     {results.latency_p50_ms:.2f} ms (p50), {results.latency_p99_ms:.2f} ms (p99)")
 
     page = arguments.output / "report.html"
-    print("filming the worst, the median and the best episode ...")
-    write_report({"default": results}, page)
-    print(f"open {page} in a browser")
+    print("rerunning the episodes for the page ...")
+    write_report({"default": results}, page, title="Push-T from 200 demonstrations, without training")
+    print(f"open {page} in a browser; a click on a rollout shows the demonstrations behind each action")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from closedform.evaluation.pusht import start_state
 from closedform.neural import NeuralPolicy
 
 MIDDLE = 256.0  # pixels
+N_EPISODES = 8
 
 neural = NeuralPolicy.load("pusht-dit-left")
 demos = load_demos("pusht-embedded")
@@ -27,7 +28,7 @@ block_x = demos.all_observations()[:, 2]
 novel, familiar = (demonstrations_for(neural, demos.where(side)) for side in (block_x > MIDDLE, block_x < MIDDLE))
 augmented = AugmentedPolicy(neural, novel, familiar)
 
-seeds = [seed for seed in range(60) if start_state(seed)[2] > 330][:8]  # the block starts far on the right
+seeds = [seed for seed in range(60) if start_state(seed)[2] > 330][:N_EPISODES]  # the block starts far on the right
 print(f"{len(seeds)} episodes that start with the block on the right")
 for name, policy in (("network", neural), ("augmented network", augmented)):
     rollouts = roll_out_together([PushT() for _ in seeds], policy, seeds)

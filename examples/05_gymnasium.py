@@ -1,7 +1,9 @@
 """Any gymnasium environment: record demonstrations with a function, and evaluate a policy made of them.
 
-pip install '.[gym,pusht]'
-python examples/05_gymnasium.py       # a minute on a laptop
+Only what the environment observes and takes as actions has to be vectors of numbers. Run it with
+
+    pip install '.[gym,pusht]'
+    python examples/05_gymnasium.py       # a minute on a laptop
 """
 
 import numpy as np

@@ -18,7 +18,14 @@ from closedform.evaluation.ray_pool import Ray
 from closedform.figures import pyplot
 from studies.runner import Runner
 
-IN_PARTS = ("guidance", "augmentation", "robomimic", "wide", "robot")  # studies whose evaluations can be run one by one
+IN_PARTS = (
+    "guidance",
+    "augmentation",
+    "robomimic",
+    "wide",
+    "robot",
+    "pixels",
+)  # studies whose evaluations can be run one by one
 
 Study = Literal[
     "pusht",
@@ -31,7 +38,9 @@ Study = Literal[
     "monitor",
     "wide",
     "robot",
+    "pixels",
     "studio",
+    "symmetry",
 ]
 
 
@@ -48,9 +57,9 @@ class Make(Working):
     device: str = "auto"
     """Device of networks: cpu, cuda, or auto (cuda if available)."""
     only: tuple[str, ...] = ()
-    """For guidance, augmentation, robomimic, robot and wide: names of the evaluations to run, to distribute a study
-    over processes or machines; run it without this option to write tables and figures. For wide they may be patterns
-    such as metaworld_*_25_default."""
+    """For guidance, augmentation, robomimic, robot, pixels and wide: names of the evaluations to run, to distribute a
+    study over processes or machines; run it without this option to write tables and figures. For wide they may be
+    patterns such as metaworld_*_25_default."""
     demos: Path | None = None
     """For wide and robot: folder of recorded demonstrations, by default in the work folder; missing ones are
     recorded."""

@@ -273,10 +273,10 @@ def _numbers(robust: list[dict[str, Any]]) -> str:
 def _missing(rows: list[dict[str, Any]], robust: list[dict[str, Any]]) -> str:
     """What was not evaluated, in words."""
     missing = sorted(set(names()) - {row["key"] for row in (*rows, *robust)})
-    text = f"Not evaluated: {', '.join(f'`{key}`' for key in missing)}." if missing else ""
+    sentences = [f"Not evaluated: {', '.join(f'`{key}`' for key in missing)}."] if missing else []
     if any(row["episodes"] < N_EPISODES for row in rows):
-        text += f" Evaluations of fewer than {N_EPISODES} episodes are cut off, in the order of their seeds."
-    return text
+        sentences.append(f"Evaluations of fewer than {N_EPISODES} episodes are cut off, in the order of their seeds.")
+    return " ".join(sentences)
 
 
 def _draw_scene(runner: Runner) -> None:

@@ -38,6 +38,7 @@ class Runner:
         development: whether to run only the development tasks, without writing the study.
         partial: whether to write the study with the episodes that there are, and to run none.
         ray: the cluster that episodes and trials run on; None for processes of this machine.
+        commit: of the code, before anything is written.
         commits: of the code that produced the results used.
         machines: that produced them.
     """
@@ -52,6 +53,7 @@ class Runner:
     development: bool = False
     partial: bool = False
     ray: Ray | None = None
+    commit: str | None = field(default_factory=provenance.commit)
     commits: set[str] = field(default_factory=set)
     machines: set[str] = field(default_factory=set)
 
@@ -125,7 +127,7 @@ class Runner:
         here = ", ".join(str(value) for value in provenance.machine().values())
         origin = {
             "command": self.command,
-            "commits": sorted(self.commits or {str(provenance.commit())}),  # of studies that run episodes themselves
+            "commits": sorted(self.commits or {str(self.commit)}),  # of studies that run episodes themselves
             "evaluated_on": sorted(self.machines or {here}),
             "date": provenance.now(),
             "versions": provenance.versions(),

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Layout, __version__, load_demos, load_policy, save_demos
-from closedform.cli import main
+from closedform.cli import COMMANDS, main
 from closedform.cli.policy import Info
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.study import Study
@@ -42,25 +44,48 @@ def test_version_and_help(capsys):
     assert capsys.readouterr().out == f"closedform {__version__}\n"
     with pytest.raises(SystemExit) as stop:
         main(["--help"])
-    assert not stop.value.code and "info" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert not stop.value.code and "--version" in text and "completion" in text
+    places = [re.search(rf"^[^a-z]*{command} ", text, re.MULTILINE) for command in COMMANDS]
+    starts = [place.start() for place in places if place]
+    assert len(starts) == len(COMMANDS) and starts == sorted(starts)  # in the order in which one needs them
+    assert "Push-T" not in text and "Ctrl-C" not in text  # which the help of a command tells
+
+
+@pytest.mark.parametrize(("command", "words"), [("inspect", ["DEMOS"]), ("info", ["POLICY"]), ("report", ["RESULTS"])])
+def test_help_names_what_a_command_takes(capsys, command, words):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = capsys.readouterr().out
+    assert all(word in text for word in words) and " STR" not in text.split("options")[0] and "None}" not in text
+
+
+def test_completion_scripts_are_printed(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--tyro-print-completion", "bash"])
+    assert not stop.value.code and "inspect" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            [],
-            "Expected one of {calibrate, compare, convert, data, edit, eval, explain, fit, fleet, generate, index",
-        ),
-        (["inform"], "inform"),
+        ([], "Expected one of {data, inspect, convert, generate, perceive, fit, eval, report, explain, compare, tune"),
+        (["inform"], "unknown command 'inform': did you mean info? (closedform --help explains all)"),
+        (["evaluate"], "did you mean eval?"),
+        (["xyzzy"], "expected one of data, inspect, convert"),
+        (["edit", "augmented"], "unknown command 'augmented': did you mean augment? (closedform edit --help"),
         (["convert", "nowhere", "there"], "found nothing there"),
-        (["convert", "nowhere"], "PATH"),
+        (["convert", "nowhere"], "TARGET"),
         (["inspect", "nowhere"], "found nothing there"),
         (["data", "get", "nothing"], "unknown dataset 'nothing': expected one of pusht"),
         (["data", "get"], "expected the name of a dataset"),
         (["data", "eat", "pusht"], "eat"),
-        (["info"], "STR"),
+        (["info"], "POLICY"),
         (["info", "nowhere", "--yaml"], "--yaml"),
+        (
+            ["fit", "nowhere", "-o", "x", "--polcy", "1nn"],
+            "unknown option --polcy: did you mean --policy? (closedform fit",
+        ),
         (["info", "nowhere"], "found no config.json"),
     ],
 )
@@ -79,8 +104,12 @@ def test_convert_and_inspect(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == "4 episodes, 120 steps: lr\n"
     main(["inspect", "lr"])
     text = capsys.readouterr().out
-    assert "4 episodes, 120 steps" in text and "report: lr-report/report.html" in text
+    assert "4 episodes, 120 steps" in text and "report: lr-report/report.html (--output FOLDER puts it els" in text
+    assert "With 4 episodes, too little is known to judge them" in text
     assert (tmp_path / "lr-report" / "report.html").exists()
+    shutil.rmtree("lr-report")
+    main(["inspect", "lr", "--no-report"])
+    assert "report" not in capsys.readouterr().out and not Path("lr-report").exists()
     main(["inspect", "lr", "--json"])
     assert json.loads(capsys.readouterr().out)["n_episodes"] == 4
     plain = np.zeros((4, 3))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy
-from closedform.device import check_device, choose_device
+from closedform.device import check_device, choose_device, limit_threads
 from closedform.errors import ConfigError, MissingExtraError
 from tests.conftest import planar_demos
 
@@ -40,3 +40,18 @@ def test_without_torch_there_is_the_cpu(monkeypatch):
     assert choose_device("auto") == "cpu" and choose_device("cpu") == "cpu"
     with pytest.raises(MissingExtraError, match=r"pip install 'closedform\[neural\]'"):
         check_device("cuda")
+
+
+def test_threads_are_limited_unless_the_user_has_said_how_many(monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    before = torch.get_num_threads()
+    try:
+        monkeypatch.setenv("OMP_NUM_THREADS", "3")
+        torch.set_num_threads(2)
+        limit_threads(1)
+        assert torch.get_num_threads() == 2
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        limit_threads(1)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)

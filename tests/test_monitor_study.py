@@ -30,7 +30,7 @@ def test_episodes_run_over_the_network_once(tmp_path, monkeypatch):
             assert len(outcome.lasted) == 3 and outcome.left[0] == (case == "familiar")
     monkeypatch.setattr(monitor, "run_episode", None)  # nothing is left to run
     assert found == {case: monitor.run_case(runner, case, policy, demos, 2) for case in monitor.CASES}
-    monitor.write(runner, found)
+    monitor.write(runner, found, (1, 4))
     assert "failures announced" in (tmp_path / "out" / "README.md").read_text()
     assert json.loads((tmp_path / "out" / "origin.json").read_text())["false_alarm_rate"] == monitor.RATE
 

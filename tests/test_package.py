@@ -62,3 +62,7 @@ def test_every_subpackage_is_tested_here():
 def test_the_package_is_typed():
     """Type checkers read the annotations of an installed package only with this file."""
     assert (Path(closedform.__file__).parent / "py.typed").is_file()
+
+
+def test_type_checkers_may_use_the_annotations():
+    assert (Path(closedform.__file__).parent / "py.typed").is_file()

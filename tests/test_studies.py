@@ -12,7 +12,7 @@ from closedform.errors import ConfigError, LoadError
 from closedform.evaluation.environment import StepResult
 from closedform.figures import pyplot
 from fuzz.results import make_results
-from studies import augmentation, guidance, pusht, realtime, robomimic, tuning
+from studies import augmentation, guidance, pusht, realtime, robomimic, symmetry, tuning
 from studies.__main__ import Make
 from studies.runner import Runner, markdown_table
 from tests.conftest import planar_demos
@@ -147,3 +147,10 @@ def test_what_is_executed_while_a_plan_is_awaited():
     assert np.array_equal(wait[n], wait[n - 1]) and np.array_equal(wait[n + 1], wait[n - 1])
     assert not np.array_equal(switch[n], switch[n - 1]) and np.array_equal(switch[n : n + 2], go_on[n : n + 2])
     assert not np.array_equal(switch[n + 2], go_on[n + 2])
+
+
+def test_a_symmetry_is_looked_for_with_the_angle_of_the_t_off(pusht):
+    some = pusht[:12]
+    assert symmetry.mirror_of(some) == "mirror_x" and symmetry.mirror_of(symmetry.turned(some, 45)) is None
+    assert symmetry.mirror_of(symmetry.turned(some, 90)) == "mirror_y"
+    assert symmetry.turned(some, 90)[0].observations[0, 4] == pytest.approx(some[0].observations[0, 4] + np.pi / 2)

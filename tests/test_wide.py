@@ -12,7 +12,7 @@ from closedform.errors import ClosedFormError, ConfigError, LoadError
 from closedform.evaluation.rollout import roll_out
 from fuzz.results import make_results
 from studies.runner import Runner
-from studies.wide import report
+from studies.wide import again, report
 from studies.wide import run as run_wide
 from studies.wide.benchmarks import BENCHMARKS, DEVELOPMENT, DEVELOPMENT_SEED, METAWORLD, POLICIES, SEED, Benchmark
 from studies.wide.cells import Cell, all_cells, choose, run_cells
@@ -204,6 +204,23 @@ def test_the_study_is_written_with_tables_and_figures(toy, tmp_path):
     for name in ("summary.csv", "tasks.csv", "worse.csv", "metaworld_20.png", "metaworld_20.csv", "origin.json"):
         assert (tmp_path / "out" / name).stat().st_size > 10, name
     assert len((tmp_path / "out" / "tasks.csv").read_text().splitlines()) == 1 + 2 * 2 * 3
+
+
+def test_the_default_is_measured_again_beside_the_tables(toy, tmp_path):
+    runner = Runner("wide", tmp_path / "out", tmp_path / "work", 1)
+    run_wide(runner)
+    table = (tmp_path / "out" / "tasks.csv").read_text()
+    tampered = table.replace("metaworld,Reach,20,1nn,", "metaworld,Reach,20,1nn,9,9,9,2.0,", 1)
+    (tmp_path / "out" / "tasks.csv").write_text(tampered)  # a 1-NN better than any default can be
+    run_wide(replace(runner, only=("metaworld_Reach_*_default",)))
+    text = (tmp_path / "out" / "default.md").read_text()
+    assert "- Reach from 20" in text and "1nn 2.00" in text
+    assert len((tmp_path / "out" / "default.csv").read_text().splitlines()) == 1 + 2
+    run_wide(replace(runner, only=("metaworld_StopsAtSeed3_*_default",)))  # another part keeps the first one
+    assert len((tmp_path / "out" / "default.csv").read_text().splitlines()) == 1 + 4
+    assert "- Reach from 20" in (tmp_path / "out" / "default.md").read_text()
+    run_wide(runner)
+    assert again.SENTENCE in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_cells_are_chosen_by_patterns():

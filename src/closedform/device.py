@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 
 from closedform.errors import ConfigError, MissingExtraError
 
@@ -17,6 +19,17 @@ def choose_device(name: str) -> str:
     except ImportError:
         return "cpu"
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def limit_threads(n: int) -> None:
+    """Lets torch use n threads on the CPU, if it is loaded and the user has set no number (OMP_NUM_THREADS).
+
+    Its default is one per core of the machine. A network that plans for a few observations at a time is no faster with
+    more than one, and many times slower where other programs use the cores.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(n)
 
 
 def check_device(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 
@@ -50,7 +51,31 @@ class MissingExtraError(ClosedFormError, ImportError):
     """A feature needs a package that is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str):
-        super().__init__(f"{purpose} needs the package {package!r}: pip install 'closedform[{extra}]'")
+        how = f"pip install 'closedform[{extra}]'{_in_clone(extra)}"
+        super().__init__(f"{purpose} needs the package {package!r}: {how}")
+
+
+def _in_clone(extra: str) -> str:
+    """How to install an extra if this package is used from a clone, or was installed from one."""
+    for clone in (Path(__file__).parents[2], _installed_from()):
+        if clone is not None and (clone / "pyproject.toml").is_file() and (clone / "src").is_dir():
+            return f", or in your clone {clone}: pip install '.[{extra}]'"
+    return ""
+
+
+def _installed_from() -> Path | None:
+    """The folder that pip installed this package from, if it was one."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(distribution("closedform").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return None
+    address = urlsplit(origin.get("url", ""))
+    return Path(url2pathname(address.path)) if address.scheme == "file" and "dir_info" in origin else None
 
 
 class ClosedFormWarning(UserWarning):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import html
 import warnings
+from collections.abc import Iterable
 from io import BytesIO
 from typing import Any
 
@@ -14,15 +16,6 @@ from closedform.errors import MissingExtraError
 INK, ACCENT, QUIET, PALE = "#2e3440", "#c8553d", "#8a93a6", "#d8dee9"
 LARGEST = 1e30  # of what is drawn; matplotlib fails at axes of 1e300
 COLORS = ("#2e6f9e", "#c8553d", "#4f8a5b", "#8a5fa3", "#b3862f", "#5e6a80")
-PAGE_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #2e3440; max-width: 1060px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h3 { font-size: 1rem; margin-bottom: .3rem; }
-table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .3rem .6rem; }
-th { border-bottom: 2px solid #d8dee9; } td { border-bottom: 1px solid #e5e9f0; vertical-align: top; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
-.error { color: #b00020; font-weight: 600; } .warning { color: #a65d00; font-weight: 600; } .note { color: #5e6a80; }
-img { width: 100%; } code { font-size: .9em; background: #eceff4; padding: .1rem .3rem; }
-"""
 
 
 def pyplot() -> Any:
@@ -71,6 +64,16 @@ def png(figure: Any, dpi: int = 130) -> bytes:
         figure.savefig(buffer, format="png", dpi=dpi)
     pyplot().close(figure)
     return buffer.getvalue()
+
+
+def html_table(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    """A small table for a notebook; everything is escaped."""
+    lines = "".join(
+        f'<tr><th style="text-align:left">{html.escape(name)}</th><td style="text-align:left">{html.escape(value)}</td>'
+        "</tr>"
+        for name, value in rows
+    )
+    return f"<div><b>{html.escape(title)}</b><table>{lines}</table></div>"
 
 
 def embedded(content: bytes, kind: str) -> str:

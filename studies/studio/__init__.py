@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from closedform.demos.demos import Demos
 from closedform.demos.load import load_demos
 from closedform.evaluation.comparison import compare
@@ -157,11 +159,27 @@ The person did not see {_missed(done["plain"]):.1%} of the steps of plain demons
 {_missed(done["corrected"][N_FIRST:]):.1%} of those with corrections. If that is more than a few percent, the machine
 was busy, the hand slow, and the comparison says little.
 
+{_per_minute(rows)} An episode that the policy solves alone records nothing and still counts among the person's, so
+the minutes compare the two ways better than the episodes do.
+
 How the runs that failed ended, by the largest part of the outline that the T covered (a score of 1 is 95%):
 
 {markdown_table(["", "episodes", "failed", "score 0.9 or more", "score below 0.5"], ends)}
 """
     write_file(runner.output / "README.md", text)
+
+
+def _per_minute(rows: list[dict[str, Any]]) -> str:
+    """What corrections and plain demonstrations reach in the same time at the mouse, in one sentence."""
+    plain = sorted((row["minutes_driven"], row["success"]) for row in rows if row["kind"] == "plain")
+    last = max((row for row in rows if row["kind"] == "corrected"), key=lambda row: row["person_episodes"])
+    minutes = last["minutes_driven"]
+    driven, reached = zip(*plain, strict=True)
+    same = float(np.interp(minutes, driven, reached))
+    return (
+        f"In {minutes:.1f} minutes at the mouse, corrections included, the person's policy came to a success of "
+        f"{last['success']:.2f}; plain demonstrations of as many minutes, interpolated, come to {same:.2f}."
+    )
 
 
 def _failures(found: EvaluationResult) -> tuple[int, int, int]:

@@ -10,14 +10,16 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
+from tyro.conf import arg
 
 from closedform import provenance
 from closedform.cli import run
-from closedform.files import write_file
+from closedform.files import check_writable, write_file
+from studies.runner import markdown_table
 from studies.studio.browser import Hands, opened, studio
 from studies.studio.person import Person
 
@@ -44,20 +46,23 @@ class Soak:
 
     minutes: float = 60.0
     """How long."""
-    output: Path | None = None
-    """JSON file for the measurements; printed if None."""
+    output: Annotated[Path, arg(aliases=["-o"])] = Path("docs/results/studio")
+    """Folder for the results."""
+    name: str = "soak"
+    """Their name, such as soak for soak.json and soak.md."""
 
     def run(self) -> None:
-        """Runs the person, and reports."""
+        """Runs the person, and writes the results."""
+        check_writable(self.output / f"{self.name}.json")
         with studio("--demos", "pusht-embedded") as (address, pid), opened(address) as page:
             found = self._watch(page, pid)
-        text = json.dumps(found, indent=2) + "\n"
-        if self.output is not None:
-            write_file(self.output, text)
-        print(text, end="")
+        write_file(self.output / f"{self.name}.json", json.dumps(found, indent=1) + "\n")
+        write_file(self.output / f"{self.name}.md", page_of(found, self.name))
+        print(f"results: {self.output / f'{self.name}.md'}")
 
     def _watch(self, page: Any, pid: int) -> dict[str, Any]:
         page.evaluate(_LISTEN)
+        load = os.getloadavg()[0]
         hands, began, seed = Hands(page), time.monotonic(), 0
         used, rows = _seconds(pid), [_sizes(page, pid, 0.0)]
         while time.monotonic() - began < 60 * self.minutes:
@@ -66,18 +71,19 @@ class Soak:
                 hands.hold(person.point(frame) if step < _EPISODE else None)
                 frame = hands.see()
             seed += 1
-            if seed % 3 == 0:
-                page.keyboard.press("z")  # takes back the last episode, so that the session does not grow by itself
+            page.keyboard.press("z")  # takes the episode back, so that what grows is a leak
             minute = (time.monotonic() - began) / 60
             if minute - rows[-1]["minute"] >= min(1.0, self.minutes / 10):
                 rows.append(_sizes(page, pid, minute))
         latencies, lateness = page.evaluate("latencies"), page.evaluate("lateness")
         elapsed = time.monotonic() - began
         return {
-            "command": "python -m studies.studio.soak",
+            "command": f"python -m studies.studio.soak --minutes {self.minutes:g} --name {self.name}",
             "commit": provenance.commit(),
             "machine": provenance.machine(),
-            "load_average": os.getloadavg()[0],
+            "date": provenance.now(),
+            "load_average": round(load, 2),
+            "real_time": os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR),
             "minutes": round(elapsed / 60, 2),
             "late_by_10_ms": round(lateness["late"] / max(1, lateness["steps"]), 4),
             "steps_counted": lateness["steps"],
@@ -85,6 +91,37 @@ class Soak:
             "server_cpu": round((_seconds(pid) - used) / elapsed, 3),
             "sizes": rows,
         }
+
+
+def page_of(found: dict[str, Any], name: str) -> str:
+    """The results in words and a table."""
+    rows = found["sizes"]
+    chosen = [rows[round(i * (len(rows) - 1) / min(6, len(rows) - 1))] for i in range(min(7, len(rows)))]
+    names = {
+        "minute": "minute",
+        "server_mb": "server, MB",
+        "handles": "open files",
+        "threads": "threads",
+        "page_mb": "page, MB",
+        "episodes": "episodes",
+    }
+    table = markdown_table(list(names.values()), [[f"{row[name]:g}" for name in names] for row in chosen])
+    ahead = "; all of this was scheduled ahead of other programs (chrt)" if found["real_time"] else ""
+    processor, cores = found["machine"]["processor"], found["machine"]["cores"]
+    mouse = found["mouse_to_screen_ms"]
+    return f"""# The studio for {found["minutes"]:.0f} minutes
+
+Made by `{found["command"]}` (commit {found["commit"]}, {found["date"][:10]}; {processor}, {cores} cores, for the
+server and for Chromium; load before: {found["load_average"]:g}{ahead}). Again and again, a scripted person demonstrates
+for {_EPISODE} steps, lets the policy drive for as many, and takes the episode back;
+[{name}.json]({name}.json) has every minute.
+
+- **Control steps late by more than 10 ms**: {100 * found["late_by_10_ms"]:.2f}% of {found["steps_counted"]:,}.
+- **Mouse to screen**: median {mouse["p50"]:g} ms, one of a hundred above {mouse["p99"]:g} ms.
+- **The server** uses {100 * found["server_cpu"]:.0f}% of a core.
+
+{table}
+"""
 
 
 def _sizes(page: Any, pid: int, minute: float) -> dict[str, Any]:

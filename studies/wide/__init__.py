@@ -5,6 +5,8 @@ and LASA need a separate virtual environment (`make wide` creates it), Push-T an
 can be run by itself (`--only 'metaworld_*' 'lasa-*'`), on any machine, with the same folder of recorded demonstrations,
 and complete results are reported without any simulator.
 
+With `--only '*_default'`, the default is measured again beside the tables that exist (`again.py`).
+
 Complete results are reused, whatever code made them: to evaluate a changed method, remove its files from the work
 folder, or name another one.
 """
@@ -20,7 +22,7 @@ from closedform import provenance
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.files import write_file
 from studies.runner import Runner
-from studies.wide import lasa, record, report
+from studies.wide import again, lasa, record, report
 from studies.wide.benchmarks import BENCHMARKS, DEVELOPMENT, DEVELOPMENT_SEED, POLICIES, SEED
 from studies.wide.cells import Cell, all_cells, choose, run_cells
 
@@ -37,11 +39,12 @@ def run(runner: Runner) -> None:
     results = run_cells(choose(all_cells(), runner.only), runner.work, demos, runner.n_workers)
     for found in results.values():
         runner.note_origin(found)
-    tasks = BENCHMARKS["metaworld"].tasks
     if runner.only:
         _print(runner, results)
-        if not {*tasks} <= {cell.task for cell in results}:  # too few for a page
-            return
+        if {cell.policy for cell in results} == {"default"}:
+            again.write(runner, results)
+        return
+    tasks = BENCHMARKS["metaworld"].tasks
     experts = report.experts_of(demos, tasks)
     rows = report.write_tables(runner, results, experts)
     for size in BENCHMARKS["metaworld"].sizes:
@@ -110,7 +113,7 @@ Made by `{runner.command}` at commit {", ".join(sorted(runner.commits))};
 [origin.json](origin.json) records versions and machine. {_missing(results)}The default has the same parameters for all
 tasks, and no layouts are declared for Meta-World and LASA. Success with 95% intervals over start states
 (stratified bootstrap; tasks are fixed), and the paired difference to the default on the same start states.
-
+{_again(runner)}
 Meta-World's demonstrations are those of its own scripted experts, with noise of standard deviation {record.NOISE} added
 to each number of each action, clipped to [-1, 1]; the noisy experts succeed in {expert}, and their successful episodes
 are recorded as executed. Ten tasks were chosen for development before any was run
@@ -135,6 +138,11 @@ open, so its figures are not the authors'. Unlike the other policies here, it is
 how much.
 """
     write_file(runner.output / "README.md", text)
+
+
+def _again(runner: Runner) -> str:
+    """Where the default was measured again, in one sentence."""
+    return f"{again.SENTENCE}\n" if (runner.output / "default.md").exists() else ""
 
 
 def _missing(results: Mapping[Cell, EvaluationResult]) -> str:

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout, NearestNeighborPolicy, save_demos
-from closedform.analysis.explain import LEVELS, explain, explain_rollout
+from closedform.analysis.explain import LEVELS, eventful_step, explain, explain_rollout
 from closedform.analysis.explain_figure import draw_explanation
 from closedform.analysis.familiarity import measure_familiarity
 from closedform.cli import main
 from closedform.errors import ConfigError
+from closedform.evaluation.rollout import roll_out
 from tests.conftest import planar_demos
 from tests.evaluation.toy import Reach, reach_demos
 
@@ -67,6 +68,19 @@ def test_a_step_of_a_rollout_is_explained_with_what_the_agent_remembers():
         explain_rollout(Reach(), policy, familiarity, seed=4, step=29)
 
 
+def test_the_explained_moment_is_the_one_that_raises_the_score_most():
+    policy = ClosedFormPolicy(reach_demos())
+    rollout = roll_out(Reach(), policy, 4)
+    steps = [step for step, _ in rollout.plans]
+    for n, expected in enumerate(steps):
+        scores = np.zeros(len(rollout.scores))
+        scores[expected + 1 :] = 0.4  # of the state after the second action of that plan
+        if expected + 1 < len(scores):
+            assert eventful_step(replace(rollout, scores=scores)) == expected
+        plans = [(s, replace(plan, distance=float(i == n))) for i, (s, plan) in enumerate(rollout.plans)]
+        assert eventful_step(replace(rollout, scores=0 * scores, plans=plans)) == expected
+
+
 def test_policies_without_diffusion_have_no_samples_to_show():
     policy = NearestNeighborPolicy(planar_demos(np.random.default_rng(0)))
     shown = explain(policy, [0.4, 0.1, 0.2, 0.0, 0.3], measure_familiarity(policy, n_windows=40))
@@ -79,8 +93,11 @@ def test_the_command_draws_and_prints(tmp_path, capsys):
     main([*common, "--observation", "0", "0", "9", "9"])
     assert "OUT OF RANGE" in capsys.readouterr().out
     assert (tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
+    assert "The plan for one observation" in (tmp_path / "e.html").read_text()
     main([*common, "--env", "tests.evaluation.toy:Reach", "--seed", "3", "--json"])
     assert json.loads(capsys.readouterr().out)["demonstrations"]
+    text = (tmp_path / "e.html").read_text()
+    assert "data:video/mp4" in text and "http" not in text
     with pytest.raises(SystemExit):
         main(common)
     assert "expected --observation NUMBERS, or --env NAME" in capsys.readouterr().err

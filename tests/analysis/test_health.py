@@ -1,5 +1,6 @@
 """Health: every kind of problem is found where it is, and sound demonstrations have none."""
 
+import html
 import json
 from dataclasses import replace
 
@@ -10,6 +11,8 @@ from closedform import Demos, Layout, load_demos
 from closedform.analysis.episode_problems import find_short
 from closedform.analysis.health import examine
 from closedform.analysis.health_report import draw, write_page
+from closedform.analysis.problem import Problem, grouped
+from closedform.analysis.verdict import _known, judge
 from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS, planar_demos
 
 
@@ -103,6 +106,87 @@ def test_a_quaternion_may_change_its_sign_but_not_jump():
         assert found(Demos(episodes, layout), "jump") == expected
 
 
+def flipping(t):
+    """Rotations about x by nearly a half turn, recorded as axis-angles shorter than that, and as quaternions."""
+    angles = np.pi + 0.2 * np.sin(t)
+    wrapped = np.where(angles > np.pi, angles - 2 * np.pi, angles)
+    signs = np.where(np.sin(3 * t) > 0, 1, -1)
+    zeros = np.zeros_like(t)
+    axis_angles = np.stack([wrapped, zeros, zeros], 1)
+    return axis_angles, np.stack([np.sin(angles / 2), zeros, zeros, np.cos(angles / 2)], 1) * signs[:, None]
+
+
+@pytest.mark.parametrize("kind", ["axis_angle", "quaternion"])
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_rotation_that_changes_its_sign_does_not_jump(kind, declared):
+    t = np.linspace(0, 12, 80)
+    values = flipping(t)[kind == "quaternion"]
+    layout = Layout.of(("hand", kind)) if declared else None
+    problems = examine(Demos([(values, t[:, None]), (values, t[:, None])], layout)).problems
+    found_kinds = {p.kind for p in problems if p.severity == "warning"} - {"duplicate"}
+    assert found_kinds == (set() if declared else {"undeclared rotation"})
+    assert declared or f"declare it {kind}" in next(p.advice for p in problems if p.kind == "undeclared rotation")
+
+
+def test_a_gripper_that_opens_and_closes_is_binary_and_has_not_lost_a_marker():
+    def change(pairs):
+        for observations, _ in pairs:
+            observations[:, 3] = np.arange(len(observations)) >= 20
+            observations[7:9, 3] = 1.0
+
+    problems = examine(spoiled(change)).problems
+    assert not [p for p in problems if p.kind == "jump"]
+    switches = [p for p in problems if p.kind == "binary number"]
+    assert switches[0].severity == "note" and "declare it binary" in switches[0].advice
+    assert switches[0].message.endswith("switches from 0 to 1")
+
+
+def test_rotations_and_switches_among_the_actions_are_not_unusual():
+    t = np.linspace(0, 12, 400)
+    rotations = np.stack([np.where(np.arange(400) % 150 == 7, -3.1, 3.1), 0 * t, 0 * t], 1)
+    gripper = (np.arange(400) % 200 == 5).astype(float)[:, None]
+    actions = np.concatenate([rotations, gripper, t[:, None]], 1)
+    actions[100, 4] = 90.0
+    layout = Layout.of(("hand", "axis_angle"), (None, "other", 2))
+    problems = examine(Demos([(t[:, None], actions), (t[:, None], actions + 0.0)], None, layout)).problems
+    assert {p.column for p in problems if p.kind == "unusual action"} == {4}
+
+
+def test_problems_are_grouped_by_kind_and_counted():
+    def change(pairs):
+        for observations, _ in pairs:
+            observations[9, 2] = np.nan
+
+    groups = grouped(examine(spoiled(change)).problems)
+    assert [(g.severity, g.kind, g.count) for g in groups if g.severity == "error"] == [("error", "not finite", 12)]
+    assert groups[0].describe().endswith("is nan (the first of 12 in episode 0, step 9)")
+
+
+def test_the_verdict_is_in_words_and_compares_with_data_that_work():
+    sound = examine(spoiled(lambda pairs: pairs))
+    known = max(_known().values())
+    clean = replace(sound, problems=[])
+    for error, level in ((0.9 * known, "good"), (1.1 * known, "warning")):
+        verdict = judge(replace(clean, prediction_error=[error] * 12))
+        assert verdict.level == level and f"{error:.2f}" in verdict.text and "Push-T" in verdict.text
+    assert judge(replace(clean, prediction_error=[None] * 12)).level == "warning"
+    jump = Problem("warning", "jump", "it jumps", "look", 3, 4)
+    told = judge(replace(clean, prediction_error=[0.0] * 12, problems=[jump, jump]))
+    assert told.level == "warning" and "jump (2)" in told.text
+    bad = judge(replace(clean, problems=[Problem("error", "not finite", "it is nan", "remove", 3, 4)]))
+    assert bad.level == "error" and "cannot be used as they are: it is nan (in episode 3, step 4)" in bad.text
+
+
+def test_columns_of_a_file_keep_their_names(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["episode,obs_shoulder,obs_elbow,act_force"]
+    lines += [f"{i // 20},{a},{b},{c}" for i, (a, b, c) in enumerate(rng.normal(size=(60, 3)))]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    health = examine(load_demos(tmp_path / "a.csv")[:2])
+    assert [fact.name for fact in health.observations] == ["observation obs_shoulder", "observation obs_elbow"]
+    assert health.actions[0].name == "action act_force"
+
+
 def test_constant_numbers_are_found():
     def change(pairs):
         for observations, _ in pairs:
@@ -171,8 +255,9 @@ def test_the_report_is_one_file_that_says_it_all(tmp_path, pusht, monkeypatch):
     page = (tmp_path / "report.html").read_text()
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
     assert "a &lt;b&gt; &amp; c" in page and "wrapped angle" in page and "data:image/png;base64," in page
-    assert "http" not in page
-    assert page.index("Problems") < page.index("Figure") < page.index("Numbers")
+    assert "http" not in page and page.count('<details class="problem">') == len(grouped(health.problems))
+    assert html.escape(judge(health).text) in page
+    assert page.index("<h2>Problems") < page.index("<h2>Charts") < page.index("<h2>Numbers")
 
 
 def test_the_facts_are_json(lift):

@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from closedform import save_demos
+from closedform.errors import MissingExtraError
 from closedform.evaluation.study import Study
 from tests.evaluation.toy import reach_demos
 
@@ -46,7 +48,7 @@ ABSENT = {
             ["eval", "--env", TOY, "--demos", "demos", "--device", "cuda"],
         ],
         "plots": [
-            ["report", "results.json", "-o", "new"],
+            ["report", "results.json", "-o", "new", "--env", TOY],
             ["explain", "--demos", "demos", "--observation", "0", "0", "0", "0", "-o", "new"],
             ["inspect", "demos", "--output", "new"],
             ["eval", "--env", TOY, "--demos", "demos", "--episodes", "1", "--video", "1", "--json", "new"],
@@ -60,6 +62,14 @@ ABSENT = {
         ],
         "ann": [["index", "demos", "-o", "new"]],
         "pusht": [["eval", "--demos", "pusht-embedded"]],
+    },
+    "torch": {
+        "neural": [
+            ["eval", "--env", TOY, "--policy", "pusht-dit"],
+            ["explain", "--policy", "pusht-dit", "--observation", "0", "-o", "new"],
+            ["serve", "pusht-dit"],
+            ["edit", "augment", "pusht-dit", "--demos", "demos", "-o", "new"],
+        ]
     },
     "rtde_control,rtde_receive": {"ur": [["run", "--host", "127.17.17.97", "--demos", "demos"]]},
     "uvicorn": {"studio": [["studio", "--no-open"], ["studio", "--no-open", "--record", "new"]]},
@@ -95,3 +105,15 @@ def test_what_to_install_is_one_line(tmp_path, absent):
         assert status == 2 and said.count("\n") == 1, (command, said)
         assert f"pip install 'closedform[{extra}]'" in said, (command, said)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_installation_from_a_clone_is_told_where_the_clone_is(tmp_path, monkeypatch):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    origin = {"url": tmp_path.as_uri(), "dir_info": {}}
+    installed = SimpleNamespace(read_text=lambda name: json.dumps(origin) if name == "direct_url.json" else None)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: installed)
+    monkeypatch.setattr("closedform.errors.__file__", str(tmp_path / "env" / "lib" / "closedform" / "errors.py"))
+    assert f"or in your clone {tmp_path}: pip install '.[plots]'" in str(MissingExtraError("av", "plots", "a film"))
+    origin["url"] = "https://example.org/closedform.whl"
+    assert str(MissingExtraError("av", "plots", "a film")).endswith("pip install 'closedform[plots]'")

@@ -16,7 +16,7 @@ from closedform.twin.camera import twin_intrinsics
 from closedform.twin.place import PLANE, STICK_LENGTH, twin_cell
 from closedform.twin.settings import TwinSettings
 from tests.deploy.arms import reaching_demos
-from tests.deploy.test_ur import can_listen, own_address
+from tests.deploy.fake_process import can_listen, own_address
 from tests.twin.gl import rendering  # noqa: F401
 
 QUIET = ["--false-alarm-rate", "0", "--steps", "4"]

@@ -5,6 +5,7 @@ import http.server
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -172,6 +173,19 @@ def test_nobody_there_and_other_schemes(tmp_path):
         download("http://127.0.0.1:9/x", tmp_path / "x", attempts=2, progress=False)
     with pytest.raises(ClosedFormError, match="starts with http:// or https://"):
         download("file:///etc/passwd", tmp_path / "x")
+
+
+def test_a_name_that_cannot_be_resolved_asks_about_the_internet(tmp_path, monkeypatch):
+    def resolve(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr("socket.getaddrinfo", resolve)
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    monkeypatch.setattr("urllib.request._opener", None)
+    (tmp_path / "x.part").write_bytes(b"begun")
+    with pytest.raises(ClosedFormError, match=r"no internet\? Download it elsewhere and put it at .*x, or try again"):
+        download("https://nowhere.invalid/x", tmp_path / "x", progress=False)
+    assert (tmp_path / "x.part").read_bytes() == b"begun"
 
 
 @pytest.mark.parametrize("arrived", [0, 1, 1000, 150_000, 299_999, 300_000])

@@ -71,6 +71,32 @@ def test_real_demonstrations_survive_every_format(tmp_path, pusht, lift, name, t
         assert_same(load_demos(target), real)
 
 
+@pytest.mark.parametrize("name", ["demos.npz", "demos.csv"])
+def test_plain_arrays_are_written_as_well_as_read(tmp_path, demos, name):
+    save_demos(demos, tmp_path / name)
+    read = load_demos(tmp_path / name)
+    assert_same(read, demos)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with pytest.raises(ClosedFormError, match="expected a path that does not exist yet"):
+        save_demos(demos, tmp_path / name)
+    with pytest.raises(ClosedFormError, match=r"expected a name ending in \.csv, found none"):
+        save_demos(demos, tmp_path / "other", "csv")
+
+
+def test_a_csv_file_keeps_the_names_of_its_columns(tmp_path, demos):
+    names = ["episode", "obs_x", "obs_y", "state_theta", "act_x", "act_y"]
+    rows = [f"{i // 5},{i},{i * 0.1},{-i},{i / 3},{i / 7}" for i in range(10)]
+    (tmp_path / "a.csv").write_text("\n".join([",".join(names), *rows]) + "\n")
+    read = load_demos(tmp_path / "a.csv")
+    assert read.column_names == (("obs_x", "obs_y", "state_theta"), ("act_x", "act_y"))
+    assert read[:1].column_names == read.column_names
+    assert read.describe("observations", 2) == "state_theta"
+    save_demos(read, tmp_path / "b.csv")
+    again = load_demos(tmp_path / "b.csv")
+    assert_same(again, read)
+    assert again.column_names == read.column_names
+
+
 def test_lists_of_arrays_are_demonstrations(demos):
     assert_same(load_demos([(e.observations, e.actions) for e in demos]), demos)
     assert_same(load_demos(list(demos), episodes=[1]), [demos[1]])
@@ -405,7 +431,7 @@ def test_damaged_real_files_are_refused_or_read(tmp_path_factory, lift, data):
 
 
 @pytest.mark.parametrize(
-    ("name", "to", "message"), [("x.txt", None, "expected a name ending"), ("x", "csv", "one of the formats folder")]
+    ("name", "to", "message"), [("x.txt", None, "expected a name ending"), ("x", "xml", "one of the formats folder")]
 )
 def test_unknown_targets_are_refused(tmp_path, demos, name, to, message):
     with pytest.raises(ClosedFormError, match=message):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from closedform import Demos, Layout, load_demos
-from closedform.demos.infer import InferredLayouts, describe, layout_text
+from closedform.demos.infer import InferredLayouts, describe
 from tests.conftest import real_demos, real_file
 from tests.demos.infer_worlds import door, handwriting, joints, poses, smooth, stacked_pick
 
@@ -36,9 +36,9 @@ def found_in(demos: Demos) -> InferredLayouts:
     inferred = Layout.infer(unlabeled(demos))
     inferred.relabel(demos)
     for layout in (inferred.observation_layout, inferred.action_layout):
-        assert Layout.parse(layout_text(layout)) == layout
+        assert Layout.parse(str(layout)) == layout
     lines = describe(inferred)
-    assert lines[0].endswith(layout_text(inferred.observation_layout))
+    assert lines[0].endswith(str(inferred.observation_layout))
     assert len(lines) == 2 + len(inferred.findings) and not any("\n" in line for line in lines)
     assert all(0 <= f.confidence <= 1 and f.columns and f.evidence and f.overrule for f in inferred.findings)
     told = {(f.side, c) for f in inferred.findings for c in f.columns}

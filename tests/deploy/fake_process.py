@@ -1,6 +1,8 @@
 """A fake UR controller in a process of its own: ur_rtde holds the interpreter's lock while it connects."""
 
 import multiprocessing
+import os
+import socket
 
 from closedform.deploy.drivers.fake_ur import FakeUr
 from tests.deploy.arms import LaggingArm, joints_at
@@ -54,3 +56,17 @@ class FakeProcess:
         self._pipe.close()
         self._process.join(10)
         self._process.kill()
+
+
+def own_address():
+    """A loopback address that no other test listens on."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    return f"127.17.{worker}.17"
+
+
+def can_listen():
+    try:
+        socket.create_server((own_address(), 0)).close()
+    except OSError:
+        return False
+    return True

@@ -215,15 +215,21 @@ def test_the_command_edits_and_the_result_can_be_evaluated(neural, tmp_path, cap
         assert json.loads((tmp_path / f"{name}.json").read_text())["complete"]
     with pytest.raises(SystemExit):
         main(["edit", "guide", *common, "-o", str(tmp_path / "x")])
-    assert "expected --everything with all demonstrations" in capsys.readouterr().err
+    assert "--everything" in capsys.readouterr().err
     for arguments, message in (
-        (["augment", *common, "--w", "2"], "augment: expected no --w, found 2"),
-        (["guide", *common, "--everything", str(tmp_path / "all"), "--c", "1"], "guide: expected no --c"),
-        (["guide", str(tmp_path / "half"), *common[1:]], "expected a saved policy"),
+        (["augment", *common, "--w", "2"], "--w"),
+        (["guide", *common, "--everything", str(tmp_path / "all"), "--c", "1"], "--c"),
+        (["guide", str(tmp_path / "half"), *common[1:], "--everything", common[2]], "expected a saved policy"),
+        (["guided", *common], "unknown command 'guided': did you mean guide?"),
     ):
         with pytest.raises(SystemExit):
             main(["edit", *arguments, "-o", str(tmp_path / "x")])
         assert message in capsys.readouterr().err
+    for kind, own, other in (("guide", "--everything", "--familiar"), ("augment", "--familiar", "--off-below")):
+        with pytest.raises(SystemExit):
+            main(["edit", kind, "--help"])
+        said = capsys.readouterr().out
+        assert own in said and other not in said
     main(["info", str(tmp_path / "guided")])
     said = capsys.readouterr().out
     assert "conditional: 10 episodes" in said and "off_below" in said

@@ -126,10 +126,15 @@ def test_recording():
         record(ID, lambda observation: observation, [0])
 
 
-def test_evaluation_with_a_layout_of_the_command_line(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("place", ["command line", "file"])
+def test_evaluation_with_a_layout_of_the_command_line_or_a_file(tmp_path, monkeypatch, capsys, place):
     monkeypatch.chdir(tmp_path)
     save_demos(record(ID, straight, range(30)), "demos")
     layout = "hand position 2, target position 2 -> hand position 2"
+    if place == "file":
+        parts = dict(zip(("observation", "action"), layout.split(" -> "), strict=True))
+        (tmp_path / "own.json").write_text(json.dumps({k: Layout.parse(part).to_json() for k, part in parts.items()}))
+        layout = "own.json"
     command = ["eval", "--env", ID, "--demos", "demos", "--layout", layout, "--episodes", "4", "--workers", "1"]
     main([*command, "--set", "n_diffusion_steps=5", "--json", "results.json"])
     assert "1.000" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Ray on a real cluster: a head and several nodes of one machine, one of which is killed (make test-ray)."""
 
+import csv
 import dataclasses
 import os
 import signal
@@ -9,14 +10,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from closedform import ClosedFormPolicy, save_demos
+from closedform import ClosedFormPolicy, load_demos, save_demos
 from closedform.analysis import tune
+from closedform.cli import main
 from closedform.evaluation import EvaluationError, EvaluationResult, Ray, Study, evaluate, ray_pool, sweep
+from closedform.evaluation.environment_pool import EnvironmentPool
+from closedform.evaluation.episodes_job import EpisodesJob
 from closedform.evaluation.pool import Task
+from closedform.retrieval.recorded_steps import RecordedSteps
+from studies import deadline
+from studies.__main__ import Make
 from tests.evaluation.test_workers import runs
-from tests.evaluation.toy import LoadedOnce, Reach, reach_demos
+from tests.evaluation.toy import LoadedOnce, Reach, Wide, reach_demos
 
 pytest.importorskip("ray", reason="needs the extra ray: make test-ray")
 import ray
@@ -127,6 +135,70 @@ def test_a_job_is_loaded_once_by_a_process_not_once_by_a_task(cluster, folder):
         assert {task.task: done for task, done in results.items()} == {n: n * n for n in range(12)}
     loads = [path.name for path in folder.iterdir() if path.name.startswith("loaded")]
     assert 1 <= len(loads) == len(set(loads)) <= 2  # one by each of two nodes with one CPU
+
+
+def copies_of_the_job(pool: Any) -> dict[str, Any]:
+    """What Ray says of the only job of a pool: its size, and the nodes that have a copy."""
+    (found,) = ray.experimental.get_object_locations(pool._shared).values()
+    return found
+
+
+def test_a_job_travels_once_to_a_node_whatever_the_number_of_its_processes(cluster, tmp_path):
+    wide = cluster.add_node(**{**NODE, "num_cpus": 2})
+    cluster.wait_for_nodes()
+    try:
+        job = Wide(tmp_path, n_processes=4)  # one of each of the others, and two of this one
+        with Ray(cluster.address).pool([job]) as pool:
+            places = {place for _, place in pool.results(Task(0, n) for n in range(8))}
+            copies = copies_of_the_job(pool)
+        assert len({process for node, process in places if node == wide.node_id}) == 2
+        nodes = {node for node, _ in places} | {ray.get_runtime_context().get_node_id()}
+        assert sorted(copies["node_ids"]) == sorted(nodes) and copies["object_size"] > job.numbers.nbytes
+    finally:
+        cluster.remove_node(wide)
+
+
+def test_a_memory_mapped_policy_travels_as_its_path(cluster, tmp_path):
+    pytest.importorskip("faiss", reason="needs the extra ann: make test-ray")
+    ClosedFormPolicy(reach_demos(), index="faiss").save(tmp_path / "policy")
+    mapped = ClosedFormPolicy.load(tmp_path / "policy")
+    assert isinstance(mapped.model.storage, RecordedSteps)
+    steps = sum(episode.observations.nbytes + episode.actions.nbytes for episode in mapped.episodes)
+    seeds = range(30, 36)
+    job = EpisodesJob(mapped, EnvironmentPool(f"{TOY}:Reach"), None)
+    with Ray(cluster.address).pool([job]) as pool:
+        rows = [row for _, some in pool.results(Task(0, block) for block in job.blocks(seeds)) for row in some]
+        sent = copies_of_the_job(pool)["object_size"]
+    assert by_seed(rows) == by_seed(evaluate(mapped, f"{TOY}:Reach", seeds))
+    assert 0 < sent < steps / 2
+    (tmp_path / "policy").rename(tmp_path / "elsewhere")
+    with pytest.raises(EvaluationError, match="memory-mapped policies have to be at the same path on all nodes"):
+        list(evaluate(mapped, f"{TOY}:Reach", seeds, workers=Ray(cluster.address)))
+
+
+def test_generated_demonstrations_are_those_of_this_process(cluster, tmp_path, monkeypatch):
+    pytest.importorskip("robosuite", reason="needs the extra robosuite: make test-ray")
+    monkeypatch.chdir(tmp_path)
+    main(["generate", "--task", "lift", "--episodes", "2", "--output", "alone.hdf5"])
+    main(["generate", "--task", "lift", "--episodes", "2", "--output", "cluster.hdf5", "--ray", cluster.address])
+    alone, together = load_demos("alone.hdf5"), load_demos("cluster.hdf5")
+    assert len(alone) == len(together) == 2
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one.observations, other.observations)
+        np.testing.assert_array_equal(one.actions, other.actions)
+
+
+def test_a_study_of_the_paper_has_the_scores_of_this_process(cluster, tmp_path, monkeypatch):
+    pytest.importorskip("pymunk", reason="needs the extra pusht: make test-ray")
+    for name, value in {"DEMOS": "pusht-embedded", "DEADLINES_MS": (None,), "N_EPISODES": 2, "N_PLANS": 5}.items():
+        monkeypatch.setattr(deadline, name, value)
+    where: dict[str, dict[str, Any]] = {"alone": {"workers": 1}, "cluster": {"ray": (cluster.address,)}}
+    for folder, options in where.items():
+        Make(study="deadline", output=tmp_path / folder, work=tmp_path / folder / "work", **options).run()
+    rows = [list(csv.DictReader((tmp_path / name / "deadline/deadline.csv").open())) for name in ("alone", "cluster")]
+    names = ("preset", "score", "score_low", "score_high", "success")
+    assert [[row[name] for name in names] for row in rows[0]] == [[row[name] for name in names] for row in rows[1]]
+    assert len(rows[0]) == 2 and (tmp_path / "cluster/deadline/README.md").is_file()
 
 
 def test_what_goes_wrong_in_a_worker_names_the_seed(cluster, policy, monkeypatch):

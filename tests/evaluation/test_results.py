@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closedform.analysis.report import _comparisons, _figures, _table
+from closedform.analysis.report import _charts, _comparisons, _table
 from closedform.cli.evaluation import print_results
 from closedform.errors import DataError, LoadError
 from closedform.evaluation.comparison import compare
@@ -259,7 +259,7 @@ def test_figures_bear_every_number_that_is_read(tmp_path, distance):
     results = copy.deepcopy(RESULTS)
     results["episodes"][0] |= {"distances": [distance], "demonstrations": []}
     (tmp_path / "r.json").write_text(json.dumps(results))
-    assert "data:image/png" in _figures({"name": EvaluationResult.load(tmp_path / "r.json")})
+    assert "<svg" in _charts({"name": EvaluationResult.load(tmp_path / "r.json")})
 
 
 @pytest.mark.parametrize(

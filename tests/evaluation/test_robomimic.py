@@ -1,6 +1,7 @@
 """robomimic's tasks: the physics of robosuite's own stepping, seeds, real demonstrations, and what does not fit."""
 
 import json
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -126,6 +127,22 @@ def test_ten_human_demonstrations_lift_the_cube():
     study = Study.make("lift", "robomimic-lift-10", "default", seed=70_000, n_episodes=3)
     results = study.run(workers=1)
     assert results.success.mean == 1.0
+
+
+def test_a_picture_of_the_scene_is_rendered(lift_environment):
+    lift_environment.reset(1)
+    try:
+        first = lift_environment.render()
+    except ClosedFormError as error:
+        if os.environ.get("MUJOCO_GL") == "disable":
+            pytest.skip(f"nothing can be rendered here: {error}")
+        raise
+    assert first.shape == (512, 512, 3) and first.std() > 20
+    action = stay(lift_environment)
+    action[2] -= 0.1
+    for _ in range(5):
+        lift_environment.step(action)
+    assert np.abs(lift_environment.render().astype(int) - first).mean() > 0.1  # the arm has moved
 
 
 def test_bad_actions_and_missing_libraries_are_said(lift_environment, monkeypatch):

@@ -189,3 +189,22 @@ class LoadedOnce:
 
     def label(self, task):
         return f"number {task}"
+
+
+class Wide:
+    """A job of many numbers, whose tasks wait until so many processes have one, and say where they ran."""
+
+    def __init__(self, folder, n_processes):
+        self.folder, self.n_processes = folder, n_processes
+        self.numbers = np.zeros(500_000)
+
+    def run(self, task):
+        import ray
+
+        (self.folder / f"runs-{os.getpid()}").touch()
+        while len(list(self.folder.glob("runs-*"))) < self.n_processes:
+            time.sleep(0.02)
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    def label(self, task):
+        return f"number {task}"

@@ -95,6 +95,30 @@ def test_a_store_that_does_not_answer_is_away(table, follow):
     assert not policy.plan(EPISODES[0].observations[0], seed=0).replica.connected
 
 
+def test_plans_do_not_wait_for_a_slow_store(table, follow, monkeypatch):
+    now, asked, answer, taken = [0.0], threading.Event(), threading.Event(), threading.Event()
+    look, take = FleetTable.refresh, FleetPolicy._take
+
+    def slow(self):
+        if threading.current_thread().name == "closedform-fleet":
+            asked.set()
+            answer.wait()
+        return look(self)
+
+    monkeypatch.setattr(FleetTable, "refresh", slow)
+    monkeypatch.setattr(FleetPolicy, "_take", lambda self, table: (take(self, table), taken.set()))
+    policy = follow(period=0.01, clock=lambda: now[0])
+    try:
+        asked.wait()  # the thread that follows hangs in the store from here on
+        table.push(EPISODES[4:5], task="walk")
+        now[0] = module.AWAY + 1
+        assert not check_plans(policy, EPISODES[:4]).connected and not taken.is_set()
+    finally:
+        answer.set()
+    taken.wait()
+    check_plans(policy, EPISODES[:5])
+
+
 def test_whatever_the_engine_raises_plans_go_on(table, follow, monkeypatch):
     policy = follow()
     policy.refresh()
@@ -138,7 +162,7 @@ def test_episodes_that_cannot_be_planned_from_are_left_out_and_the_others_are_no
     assert "checksum mismatch" in check_plans(policy, [*EPISODES[:5], EPISODES[6]]).problem
 
 
-def test_a_full_disk_stops_nothing(table, follow, monkeypatch):
+def test_a_full_disk_stops_nothing(tmp_path, table, follow, monkeypatch):
     policy = follow()
     table.push(EPISODES[4:5], task="walk")
 
@@ -147,6 +171,9 @@ def test_a_full_disk_stops_nothing(table, follow, monkeypatch):
 
     monkeypatch.setattr("closedform.fleet.replica.save_file", full)
     assert not policy.refresh() and "No space left" in check_plans(policy, EPISODES[:4]).problem
+    names = tmp_path / "cache" / "names"
+    size = names.stat().st_size
+    assert not policy.refresh() and names.stat().st_size == size  # looking again writes no more
     monkeypatch.undo()
     assert policy.refresh() and check_plans(policy, EPISODES[:5]).problem == ""
 

@@ -93,6 +93,35 @@ def test_every_format_is_pushed_and_pulled(tmp_path, monkeypatch, capsys, target
     assert again.observation_layout == demos.observation_layout and again.action_layout == demos.action_layout
 
 
+@pytest.mark.parametrize("target", ["a.npz", "a.csv"])
+def test_formats_without_layouts_are_pushed_and_pulled(tmp_path, monkeypatch, target):
+    monkeypatch.chdir(tmp_path)
+    demos = random_demos(np.random.default_rng(0), 3, 40, 3, 2)
+    save_demos(demos, target)
+    main(["fleet", "init", "fleet"])
+    main(["fleet", "push", "fleet", target])
+    main(["fleet", "pull", "fleet", f"new-{target}", "--to", target[2:]])
+    same(load_demos(f"new-{target}"), demos)
+
+
+def test_formats_that_are_only_read_are_pushed(tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py", reason="needs the extra data: make test-fleet")
+    monkeypatch.chdir(tmp_path)
+    demos = random_demos(np.random.default_rng(0), 2, 40, 3, 2)
+    with h5py.File("main_data.hdf5", "w") as file:  # Minari's, with an observation after the last action
+        for index, episode in enumerate(demos):
+            last = episode.observations[-1:]
+            file[f"episode_{index}/observations"] = np.concatenate([episode.observations, last])
+            file[f"episode_{index}/actions"] = episode.actions
+    steps = np.zeros(40, [("episode", int), ("observation", float, 3), ("action", float, 2)])
+    steps["observation"], steps["action"] = demos[1].observations, demos[1].actions
+    np.save("steps.npy", steps)
+    main(["fleet", "init", "fleet"])
+    main(["fleet", "push", "fleet", "main_data.hdf5", "--episodes", "0"])
+    main(["fleet", "push", "fleet", "steps.npy"])
+    same(FleetTable.open("fleet").demos(), demos)
+
+
 def test_an_episode_pushed_twice_is_stored_once(table):
     demos = random_demos(np.random.default_rng(1), 3, 40, 3, 2)
     assert len(table.push(demos, robot="one").stored) == 3
@@ -227,6 +256,24 @@ def test_labels_are_text_and_never_conditions(table, odd):
     for name in ("task", "site", "robot"):
         same(table.demos(Where.of({name: odd})), episodes_of([1]))
         assert not table.rows(Where.of({name: odd + "x"}))
+
+
+def test_choices_add_up(table, monkeypatch, tmp_path):
+    for seed, labels in enumerate(["pick lab success", "pick lab failure", "pick hall success", "place lab unknown"]):
+        named = dict(zip(("task", "site", "outcome"), labels.split(), strict=True))
+        table.push(Demos(episodes_of([seed])), **named, time=f"20{seed}0-01-01")
+    monkeypatch.chdir(tmp_path)
+    for chosen, seeds in {
+        "--outcome success": [0, 2],
+        "--outcome failure": [1],
+        "--outcome unknown": [3],
+        "--task pick --site lab --outcome success": [0],
+        "--site lab --since 2010-01-01": [1, 3],
+        "--outcome success --until 2010-01-01": [0],
+    }.items():
+        target = chosen.replace(" ", "").strip("-")
+        main(["fleet", "pull", "fleet", target, *chosen.split()])
+        same(load_demos(target), episodes_of(seeds))
 
 
 @pytest.mark.parametrize(

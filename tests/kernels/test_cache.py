@@ -10,6 +10,7 @@ import pytest
 from numba.core import config
 from numba.core.caching import IndexDataCacheFile
 
+from closedform import kernels
 from closedform.kernels import cache
 
 SOURCE = """
@@ -54,6 +55,30 @@ def test_it_is_compiled_once(tmp_path, module):
     assert not hits(module())
     assert hits(module()) and hits(module())
     assert len(files(tmp_path, "*.nbi")) == len(files(tmp_path, "*.nbc")) == 1
+
+
+def test_compiling_is_announced_when_something_compiles_and_only_then(module, monkeypatch):
+    started, said = [], []
+
+    class Timer:  # one whose patience has no end; whether it starts is what matters
+        def __init__(self, seconds, call):
+            self.start = lambda: started.append(seconds) or call()
+
+        def cancel(self):
+            pass
+
+    monkeypatch.setattr("threading.Timer", Timer)
+    monkeypatch.setattr(kernels, "_announce", lambda: said.append("compiling"))
+    for expected in (1, 1, 1):  # compiled, then read from disk however long that takes
+        function = module()
+        for _ in range(2):
+            with kernels.announced(function):
+                assert function(VALUES) == 4.0
+        assert len(started) == len(said) == expected
+    function = module()
+    function._cache = None  # there is no folder for a cache
+    with kernels.announced(function):
+        assert len(said) == 2
 
 
 @pytest.mark.parametrize("pattern", ["*.nbi", "*.nbc"])

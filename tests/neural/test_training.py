@@ -175,13 +175,17 @@ def test_the_command_trains_goes_on_and_gives_a_policy(tmp_path, capsys, monkeyp
     save_demos(planar_demos(np.random.default_rng(0)), tmp_path / "demos")
     common = ["train", str(tmp_path / "demos"), "-o", str(tmp_path / "policy"), "--batch-size", "8", "--device", "cpu"]
     main([*common, "--steps", "6", "--save-every", "3"])
-    assert "6 steps" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "6 steps" in said and "step 3 of 6, loss " in said
     main(["info", str(tmp_path / "policy")])
     assert "NeuralPolicy of" in capsys.readouterr().out
     main([*common, "--steps", "6"])
     assert "resuming from step 6" in capsys.readouterr().out
+    main([*common, "--steps", "7"])
+    said = capsys.readouterr().out
+    assert "resuming from step 6" in said and "7 steps" in said
     with pytest.raises(SystemExit):
-        main([*common, "--steps", "7"])
+        main([*common, "--steps", "7", "--seed", "1"])
     assert "expected a checkpoint of this training" in capsys.readouterr().err
 
 

@@ -96,4 +96,4 @@ def test_unknown_parameters_in_a_file_are_named(demos, tmp_path):
 
 def test_too_many_neighbors_are_said(demos):
     with pytest.warns(ClosedFormWarning, match="only 108 windows"):
-        make_policy("paper", demos)
+        make_policy("paper", demos, ["n_neighbors=109"])

@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from closedform import (
     NearestNeighborPolicy,
     euler,
 )
+from closedform.policies.choice import make_policy
 from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS, planar_demos, random_demos
 
 POLICIES = [ClosedFormPolicy, NearestNeighborPolicy, KernelRegressionPolicy]
@@ -184,6 +186,29 @@ def test_all_windows_are_used_where_there_are_fewer_than_asked_for(demos):
         policy = ClosedFormPolicy(demos, n_neighbors=5000)
     assert policy.plan(np.zeros(3), seed=0).actions.shape == (12, 2)
     policy.add(demos[0])  # says nothing a second time
+
+
+@pytest.mark.parametrize("choice", ["1nn", "paper", "vinn"])
+def test_what_a_preset_sets_is_not_warned_about(demos, choice):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert make_policy(choice, demos).config.n_neighbors == 2000
+
+
+def test_printed_plans_and_agents_say_what_they_are_in_plain_numbers(demos):
+    policy = ClosedFormPolicy(demos)
+    agent = policy.agent(seed=0)
+    assert repr(agent) == f"Agent({policy!r}, before its first step)"
+    agent.act(np.zeros(3))
+    assert "planned actions left" in repr(agent)
+    plan = agent.last_plan
+    assert plan is not None
+    (episode, step, weight), *_ = plan.demonstrations
+    assert [type(value) for value in (episode, step, weight)] == [int, int, float]
+    assert (episode, step) == (plan.episodes[0], plan.steps[0]) and weight == pytest.approx(plan.weights[0])
+    for text in (repr(plan), plan._repr_html_()):
+        assert f"episode {episode} step {step}" in text and "np." not in text and "array" not in text
+    assert len(repr(plan)) < 300
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from closedform.policies.saving import verify
 from closedform.retrieval import build
 from closedform.retrieval.faiss_index import FaissIndex
 from closedform.retrieval.in_memory import InMemory
-from closedform.retrieval.recorded_steps import RecordedSteps
+from closedform.retrieval.recorded_steps import RecordedSteps, rows_record
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
 from tests.retrieval.test_goal import marked_pushes
@@ -53,7 +53,7 @@ def assert_same_rows(small, large, rows):
         np.testing.assert_allclose(mine, other)
     wanted = small.transfer.chunks(small.store, rows, small.transfer.world)
     np.testing.assert_allclose(large.transfer.chunks(large.store, rows, large.transfer.world), wanted, atol=1e-12)
-    near, all_rows = large.some_rows(rows), small.rows_record
+    near, all_rows = rows_record(large, large.storage.windows, rows), small.rows_record
     np.testing.assert_allclose(near.columns, all_rows.columns[:, rows], atol=1e-12)
     for i, row in enumerate(rows):
         mine, other = near.starts[i], all_rows.starts[row]
@@ -282,6 +282,21 @@ def test_the_others_are_indexed_again_if_an_extreme_is_removed():
     rest = ClosedFormPolicy(demos, index="faiss", n_action_steps=4)
     assert index_of(policy).n_hidden == 0 and policy.model.store.removed is None
     np.testing.assert_array_equal(policy.model.kernel.scale, rest.model.kernel.scale)
+
+
+def test_an_extreme_that_was_added_later_is_removed_without_indexing_again():
+    demos = bounded_demos(22)
+    policy = ClosedFormPolicy(demos, index="faiss", n_action_steps=4)
+    before, indexed = policy.model, index_of(policy)._faiss
+    wild = policy.add((5 * demos[0].observations, 5 * demos[0].actions))
+    assert not np.array_equal(policy.model.transfer.scaling.scale, before.transfer.scaling.scale)
+    policy.remove(wild)
+    assert index_of(policy)._faiss is indexed and policy.episode_ids == list(range(12))
+    after = policy.model
+    assert isinstance(before.storage, RecordedSteps) and isinstance(after.storage, RecordedSteps)
+    np.testing.assert_array_equal(after.storage.summary.extremes(), before.storage.summary.extremes())
+    np.testing.assert_array_equal(after.transfer.scaling.scale, before.transfer.scaling.scale)
+    np.testing.assert_array_equal(after.kernel.scale, before.kernel.scale)
 
 
 @pytest.mark.parametrize("removed", [[99], [-1], "2", [1.5], list(range(12)), [3, 3]])

@@ -5,6 +5,7 @@ import pytest
 import torch
 from conftest import train
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
+from PIL import Image
 
 from closedform import Demos, Layout, load_demos, load_policy, save_demos
 from closedform.demos.catalog import PUSHT_OBSERVATIONS
@@ -64,28 +65,57 @@ def test_it_reads_tasks_and_rates_of_what_we_wrote(tmp_path):
     assert np.array_equal(load_demos(tmp_path / "ours")[1].actions, pairs[1][1])
 
 
-def test_we_read_what_lerobot_wrote_and_list_its_videos(tmp_path):
-    rng = np.random.default_rng(0)
+def picture(episode, step):
+    """A smooth one, which a video keeps almost as it is."""
+    y, x = np.mgrid[:64, :96]
+    return np.stack([x + 9 * step, 2 * y + 20 * episode, 100 + 0 * x + 5 * step], -1).astype(np.uint8)
+
+
+def test_we_read_what_lerobot_wrote_and_its_videos(tmp_path):
+    rng, lengths = np.random.default_rng(0), (7, 4, 6)
     camera = {"dtype": "video", "shape": (64, 96, 3), "names": ["height", "width", "channels"]}
     episodes = [
         [
             {
                 "observation.state": rng.normal(size=3).astype("f4"),
                 "action": rng.normal(size=2).astype("f4"),
-                "observation.images.top": rng.integers(0, 255, (64, 96, 3), dtype=np.uint8),
+                "observation.images.top": picture(index, step),
             }
-            for _ in range(length)
+            for step in range(length)
         ]
-        for length in (7, 4, 6)
+        for index, length in enumerate(lengths)
     ]
     write_theirs(tmp_path / "theirs", episodes, **{"observation.images.top": camera})
     ours = load_demos(tmp_path / "theirs")
-    assert ours.skipped == ("observation.images.top",) and ours.rate == 10
+    assert ours.cameras == ("observation.images.top",) and not ours.skipped and ours.rate == 10
     assert ours.tasks == ("task 0", "task 1", "task 0")
-    for episode, frames in zip(ours, episodes, strict=True):
+    for index, (episode, frames) in enumerate(zip(ours, episodes, strict=True)):
         assert np.array_equal(episode.observations, [frame["observation.state"] for frame in frames])
         assert np.array_equal(episode.actions, [frame["action"] for frame in frames])
+        for step, found in enumerate(episode.images["observation.images.top"]):
+            assert np.abs(found.astype(int) - picture(index, step)).mean() < 4
     assert len(load_demos(tmp_path / "theirs", episodes=[1])[0]) == 4
+
+
+def test_lerobot_reads_the_videos_that_we_wrote(tmp_path):
+    lengths = (5, 8)
+    for index, length in enumerate(lengths):
+        folder = tmp_path / "images" / "top" / f"episode_{index:06d}"
+        folder.mkdir(parents=True)
+        for step in range(length):
+            Image.fromarray(picture(index, step)).save(folder / f"{step}.png")
+    rng = np.random.default_rng(0)
+    save_demos(
+        Demos([(rng.normal(size=(n, 3)), rng.normal(size=(n, 2))) for n in lengths], rate=10), tmp_path / "plain"
+    )
+    save_demos(load_demos(tmp_path / "plain", images=tmp_path / "images"), tmp_path / "ours", "lerobot")
+    theirs = LeRobotDataset("local/ours", root=tmp_path / "ours", video_backend="pyav")
+    assert theirs.meta.video_keys == ["observation.images.top"] and len(theirs) == sum(lengths)
+    for row in range(len(theirs)):
+        frame = theirs[row]
+        found = 255 * frame["observation.images.top"].permute(1, 2, 0).numpy()
+        wanted = picture(frame["episode_index"].item(), frame["frame_index"].item())
+        assert np.abs(found - wanted).mean() < 4
 
 
 def test_lerobot_adds_episodes_to_what_we_wrote(tmp_path, demos):

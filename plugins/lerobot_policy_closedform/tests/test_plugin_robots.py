@@ -53,7 +53,7 @@ def test_lerobot_records_with_our_arm(tmp_path):
     assert arm.calls == ["connect", "disconnect"] and not robot.is_connected
     check_commands(np.array(arm.sent), LIMITS, 0.02, START)
     ours = load_demos(tmp_path / "arm")
-    assert ours.rate == 50 and ours.skipped == ("observation.images.top",)
+    assert ours.rate == 50 and ours.cameras == ("observation.images.top",)
     assert np.allclose(ours[0].observations, states, atol=1e-6) and np.allclose(ours[0].actions, arm.sent, atol=1e-6)
 
 

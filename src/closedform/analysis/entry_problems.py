@@ -8,8 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from closedform.analysis.problem import Problem, listed, place
+from closedform.demos.demos import Demos
 from closedform.demos.encoding import Encoding, rotation_matrix
-from closedform.demos.layout import SPATIAL_ROTATIONS, Layout
+from closedform.demos.layout import ROTATIONS, SPATIAL_ROTATIONS, Entry, Kind, Layout
+
+_JUMP_ANGLE = 0.5  # radians from one step to the next
+_JUMP = ("warning", "jump", "check for a lost marker or a dropped packet")
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ def _nearly_constant(values: np.ndarray, low: float, high: float) -> bool:
     return bool(np.mean(np.abs(values - middle) < 1e-3 * (high - low)) > 0.999)
 
 
-def find_not_finite(what: str, values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
+def find_not_finite(what: str, demos: Demos, values: np.ndarray, lengths: list[int]) -> list[Problem]:
     """Steps with a number that is NaN or infinite."""
     rows, columns = np.nonzero(~np.isfinite(values))
     first = {int(row): int(column) for row, column in zip(rows[::-1], columns[::-1], strict=True)}
@@ -53,7 +57,7 @@ def find_not_finite(what: str, values: np.ndarray, layout: Layout, lengths: list
     def make(row: int) -> Problem:
         episode, step = place(lengths, row)
         found = values[row, first[row]]
-        message = f"{what[:-1]} {layout.describe(first[row])} is {found}"
+        message = f"{what[:-1]} {demos.describe(what, first[row])} is {found}"
         advice = "remove the step or record the episode again"
         return Problem("error", "not finite", message, advice, episode, step, first[row])
 
@@ -75,37 +79,79 @@ def find_constant(facts: list[EntryFacts], columns: tuple[int, ...]) -> list[Pro
     ]
 
 
-def find_jumps(what: str, values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
-    """Steps that change a number by half its range or a rotation by half a radian, and far more than usual."""
+def find_jumps(demos: Demos, values: np.ndarray, lengths: list[int]) -> list[Problem]:
+    """Observations that change by half their range, or rotations by half a radian, and far more than usual."""
     problems: list[Problem] = []
     inside = np.ones(len(values), bool)
     inside[np.append(0, np.cumsum(lengths)[:-1])] = False  # the first step of an episode has no predecessor
-    for column, kind, change, least in _changes(values, layout):
+    for column, kind, change, least in _changes(values, demos.observation_layout):
         usual = change[inside & np.isfinite(change)]
         if not len(usual) or not least > 0:
             continue
         with np.errstate(invalid="ignore"):
             rows = np.flatnonzero(inside & (change > max(least, 10 * float(np.median(usual)))))
-        turns = np.abs(change[rows, None] - [2 * np.pi, 360.0]) < [0.6, 30.0]
-        wraps = kind not in SPATIAL_ROTATIONS and len(rows) > 0 and bool(turns.all(0).any())
-        if wraps:
-            severity, name = ("note" if kind == "angle" else "warning"), "wrapped angle"
-            advice = (
-                "nothing to do: it is declared an angle" if kind == "angle" else "declare it an angle in the layout"
-            )
-        else:
-            severity, name, advice = "warning", "jump", "check for a lost marker or a dropped packet"
+        if not len(rows):
+            continue
+        severity, name, advice = _judged(values, rows, column, kind, change)
 
         def make(
             row: int, column: int = column, kind: str = kind, labels: tuple[str, str, str] = (severity, name, advice)
         ) -> Problem:
-            found = f"{what[:-1]} {layout.describe(column)} jumps"
+            verb = "switches" if labels[1] == "binary number" else "jumps"
+            found = f"observation {demos.describe('observations', column)} {verb}"
             if kind not in SPATIAL_ROTATIONS:
                 found += f" from {values[row - 1, column]:.4g} to {values[row, column]:.4g}"
             return Problem(labels[0], labels[1], found, labels[2], *place(lengths, row), column)
 
         problems += listed(rows, make, name, severity)
     return problems
+
+
+def _judged(values: np.ndarray, rows: np.ndarray, column: int, kind: str, change: np.ndarray) -> tuple[str, str, str]:
+    """The severity and kind of large changes of a number, and what to do about them."""
+    if kind in SPATIAL_ROTATIONS:
+        return _JUMP
+    if two_valued(values[:, column]):
+        return "note", "binary number", "declare it binary in the layout: it takes one of two values"
+    turns = np.abs(change[rows, None] - [2 * np.pi, 360.0]) < [0.6, 30.0]
+    if turns.all(0).any():
+        if kind == "angle":
+            return "note", "wrapped angle", "nothing to do: it is declared an angle"
+        if (rotation := _same_rotation(values, rows, column)) is None:
+            return "warning", "wrapped angle", "declare it an angle in the layout"
+    elif (rotation := _same_rotation(values, rows, column)) is None:
+        return _JUMP
+    return "warning", "undeclared rotation", f"declare it {rotation} in the layout: the rotation itself does not jump"
+
+
+def two_valued(values: np.ndarray) -> bool:
+    """Whether a number takes exactly two values, such as an open and a closed gripper."""
+    low, high = values.min(), values.max()
+    return bool(low < high and ((values == low) | (values == high)).all())
+
+
+def _same_rotation(values: np.ndarray, rows: np.ndarray, column: int) -> Kind | None:
+    """The kind of rotation that a number is a part of, if the rotation does not change in any of its jumps.
+
+    An axis-angle near a half turn, and a quaternion anywhere, may change its sign and stay the same rotation.
+    """
+    kinds: tuple[tuple[Kind, int], ...] = (("axis_angle", 3), ("quaternion", 4))
+    for kind, size in kinds:
+        for start in range(max(0, column - size + 1), min(column, values.shape[1] - size) + 1):
+            before, after = (values[r, start : start + size].astype(np.float64) for r in (rows - 1, rows))
+            if not (np.isfinite(before).all() and np.isfinite(after).all()):
+                continue
+            lengths = np.linalg.norm([before, after], axis=2)
+            if np.abs(lengths - (np.pi if kind == "axis_angle" else 1.0)).max() > (
+                0.6 if kind == "axis_angle" else 0.05
+            ):
+                continue
+            encoding = Encoding(Layout((Entry(kind, size),)))
+            turned, still = (rotation_matrix(encoding.encode(part)) for part in (after, before))
+            traces = np.einsum("tij,tij->t", turned, still)
+            if np.arccos(np.clip((traces - 1) / 2, -1, 1)).max() < _JUMP_ANGLE:
+                return kind
+    return None
 
 
 def _changes(values: np.ndarray, layout: Layout) -> Iterator[tuple[int, str, np.ndarray, float]]:
@@ -117,7 +163,7 @@ def _changes(values: np.ndarray, layout: Layout) -> Iterator[tuple[int, str, np.
             rotations = rotation_matrix(Encoding(Layout((entry,))).encode(part))
             traces = np.einsum("tij,tij->t", rotations[1:], rotations[:-1])
             change[1:] = np.arccos(np.clip((traces - 1) / 2, -1, 1))
-            yield columns.start, entry.kind, change, 0.5
+            yield columns.start, entry.kind, change, _JUMP_ANGLE
         elif entry.kind not in ("binary", "ignored"):
             for index, number in enumerate(part.T):
                 change = np.zeros(len(part))
@@ -126,13 +172,16 @@ def _changes(values: np.ndarray, layout: Layout) -> Iterator[tuple[int, str, np.
                 yield columns.start + index, entry.kind, change, 0.5 * float(np.ptp(finite)) if len(finite) else 0.0
 
 
-def find_outliers(values: np.ndarray, layout: Layout, lengths: list[int]) -> list[Problem]:
-    """Actions farther from the central 98% of values than that range is wide."""
+def find_outliers(demos: Demos, values: np.ndarray, lengths: list[int]) -> list[Problem]:
+    """Actions farther from the central 98% of values than that range is wide; rotations and switches are left out."""
     problems: list[Problem] = []
+    kinds = {
+        c: entry.kind for entry, columns in demos.action_layout.slices() for c in range(columns.start, columns.stop)
+    }
     for column in range(values.shape[1]):
         number = values[:, column].astype(np.float64)
         finite = number[np.isfinite(number)]
-        if not len(finite):
+        if not len(finite) or kinds[column] in ("binary", *ROTATIONS) or two_valued(finite):
             continue
         low, high = np.quantile(finite, [0.01, 0.99])
         with np.errstate(invalid="ignore"):
@@ -142,7 +191,8 @@ def find_outliers(values: np.ndarray, layout: Layout, lengths: list[int]) -> lis
             row: int, number: np.ndarray = number, column: int = column, low: float = low, high: float = high
         ) -> Problem:
             episode, step = place(lengths, row)
-            message = f"action {layout.describe(column)} is {number[row]:.4g}, usually {low:.4g} to {high:.4g}"
+            what = f"action {demos.describe('actions', column)}"
+            message = f"{what} is {number[row]:.4g}, usually {low:.4g} to {high:.4g}"
             advice = "check the command at that step"
             return Problem("warning", "unusual action", message, advice, episode, step, column)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from closedform.analysis.familiarity import Familiarity
 from closedform.diffusion.sampler import SAMPLERS, Step, ddpm
 from closedform.errors import ConfigError
 from closedform.evaluation.environment import Environment
+from closedform.evaluation.rollout import Rollout
 from closedform.policies.agent import Agent
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.demonstration_policy import DemonstrationPolicy
@@ -97,7 +99,16 @@ def explain_rollout(
     step: int = 0,
     n_samples: int = 16,
 ) -> Explanation:
-    """Runs an episode and explains the first plan at or after a step, with the agent's memory at that step."""
+    """Runs an episode and explains the first plan at or after a step, with the agent's memory at that step.
+
+    Args:
+        environment: where the episode runs.
+        policy: what is explained.
+        familiarity: of the same policy, from `measure_familiarity`.
+        seed: of the episode and the agent.
+        step: from which on a plan is explained.
+        n_samples: chunks that are drawn at the same observation.
+    """
     agent, observation = policy.agent(seed=seed), environment.reset(seed)
     for t in range(environment.max_steps):
         if t >= step and agent.plans_next:
@@ -108,6 +119,16 @@ def explain_rollout(
                 f"the episode of seed {seed} ended after {t + 1} steps: expected a step before that, found {step}"
             )
     raise ConfigError(f"an episode has {environment.max_steps} steps: expected a step before that, found {step}")
+
+
+def eventful_step(rollout: Rollout) -> int:
+    """The step of the plan that raised the score most; if none did, of the one farthest from the demonstrations."""
+    steps = [step for step, _ in rollout.plans]
+    scores = np.concatenate([[rollout.scores[0]], rollout.scores])
+    gains = [scores[after] - scores[before] for before, after in pairwise([*steps, len(rollout.scores)])]
+    if max(gains) > 0:
+        return steps[int(np.argmax(gains))]
+    return steps[int(np.argmax([plan.distance for _, plan in rollout.plans]))]
 
 
 def _explain(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from closedform.analysis.explain import Explanation
+from closedform.analysis.stage import planar_columns
 from closedform.demos.layout import Layout
 from closedform.evaluation.environment import Scene
 from closedform.figures import ACCENT, COLORS, INK, LARGEST, QUIET, drawable, literal, png, pyplot
@@ -17,7 +18,14 @@ _BLUE = COLORS[0]
 
 
 def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Scene | None, title: str) -> bytes:
-    """A PNG image: the demonstrations behind a plan, its sampling, and how familiar the observation is."""
+    """A PNG image: the demonstrations behind a plan, its sampling, and how familiar the observation is.
+
+    Args:
+        explanation: what `explain` or `explain_rollout` returned.
+        action_layout: of the policy; a position in the plane is drawn as a path.
+        scene: what to draw behind it, if the environment can.
+        title: the line above.
+    """
     plt = pyplot()
     n_levels = len(explanation.levels)
     figure = plt.figure(figsize=(14, 8 if n_levels else 4.6), layout="constrained")
@@ -44,14 +52,6 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
         _label(axis, planar, picture)
         axis.set_title(f"{len(chunks)} samples at noise level {level:.2f}")
     return png(figure)
-
-
-def planar_columns(layout: Layout) -> tuple[int, int] | None:
-    """The columns of the first position in an action, if it can be drawn from above."""
-    for entry, columns in layout.slices():
-        if entry.kind == "position" and entry.size >= 2:
-            return columns.start, columns.start + 1
-    return None
 
 
 def _draw_plan(

@@ -68,11 +68,11 @@ def examine(demos: Demos, *, progress: Callable[[str, float], object] | None = N
         say(f"checking {what}", 0.0)
         values = demos.all_observations() if what == "observations" else demos.all_actions()
         layout = demos.observation_layout if what == "observations" else demos.action_layout
-        problems += find_not_finite(what, values, layout, lengths)
-        facts[what] = [measure_entry(what, layout.describe(i), values[:, i]) for i in range(values.shape[1])]
+        problems += find_not_finite(what, demos, values, lengths)
+        facts[what] = [measure_entry(what, demos.describe(what, i), values[:, i]) for i in range(values.shape[1])]
         problems += find_constant(facts[what], layout.used_columns)
-        problems += find_jumps(what, values, layout, lengths) if what == "observations" else []
-        problems += find_outliers(values, layout, lengths) if what == "actions" else []
+        problems += find_jumps(demos, values, lengths) if what == "observations" else []
+        problems += find_outliers(demos, values, lengths) if what == "actions" else []
     problems += find_duplicates(demos)
     problems += find_idle(demos)
     problems += find_short(lengths)

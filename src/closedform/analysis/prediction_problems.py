@@ -92,7 +92,7 @@ def find_thin_coverage(distances: list[tuple[int, int, float]]) -> list[Problem]
 
     def make(row: int) -> Problem:
         episode, step, distance = distances[row]
-        message = f"unlike anything elsewhere: distance {distance:.1f}, the median is {np.median(values):.1f}"
+        message = f"unlike anything elsewhere: distance {distance:.2g}, the median is {np.median(values):.2g}"
         return Problem("note", "thin coverage", message, "record more there if it matters", episode, step)
 
     return listed(rows, make, "thin coverage", "note")

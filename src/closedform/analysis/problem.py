@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ class Problem:
         column: the number of the observation or action that it is about, if any (the first of a rotation).
         message: what was found.
         advice: what to do about it.
+        count: how many findings it stands for.
     """
 
     severity: str
@@ -30,6 +31,7 @@ class Problem:
     episode: int | None = None
     step: int | None = None
     column: int | None = None
+    count: int = 1
 
 
 def place(lengths: list[int], row: int) -> tuple[int, int]:
@@ -46,5 +48,38 @@ def listed(rows: np.ndarray, make: Callable[[int], Problem], kind: str, severity
         others = list(dict.fromkeys(make(int(row)).episode for row in rows[_MOST_LISTED:1000]))
         where = ", ".join(map(str, others[:30])) + (", ..." if len(others) > 30 else "")
         message = f"{len(rows) - _MOST_LISTED} more of the same kind, in episodes {where}"
-        problems.append(Problem(severity, kind, message, "see the first ones"))
+        count = len(rows) - _MOST_LISTED
+        problems.append(Problem(severity, kind, message, "see the first ones", count=count))
     return problems
+
+
+@dataclass(frozen=True)
+class ProblemGroup:
+    """All problems of one kind.
+
+    Attributes:
+        severity, kind: those of the problems.
+        count: how many findings there are.
+        problems: the first of them one by one, and a summary of the others.
+    """
+
+    severity: str
+    kind: str
+    count: int
+    problems: tuple[Problem, ...]
+
+    def describe(self) -> str:
+        """What was found, in one line."""
+        first = self.problems[0]
+        place = "" if first.episode is None else f" in episode {first.episode}"
+        place += "" if not first.step else f", step {first.step}"
+        more = f" (the first of {self.count}{place})" if self.count > 1 else f" ({place.strip()})" if place else ""
+        return f"{first.message}{more}"
+
+
+def grouped(problems: Sequence[Problem]) -> list[ProblemGroup]:
+    """Problems by kind and severity, in the order of the first of each."""
+    found: dict[tuple[str, str], list[Problem]] = {}
+    for problem in problems:
+        found.setdefault((problem.severity, problem.kind), []).append(problem)
+    return [ProblemGroup(*key, sum(p.count for p in some), tuple(some)) for key, some in found.items()]

@@ -1,51 +1,55 @@
-"""The HTML page of `closedform report`: results, videos, and an analysis of the failures."""
+"""The HTML page of `closedform report`: rollouts that move, the demonstrations behind them, results and failures."""
 
 from __future__ import annotations
 
 import html
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from closedform.analysis.explain_figure import planar_columns
-from closedform.analysis.familiarity import measure_familiarity
+from closedform.analysis.charts import Chart, legend
+from closedform.analysis.failures import failure_section, failures_of
+from closedform.analysis.familiarity import Familiarity, measure_familiarity
+from closedform.analysis.html_page import details_of, page_of, table_of, tiles_of
+from closedform.analysis.replay import pictured_demos, replay
+from closedform.analysis.stage import Stage
+from closedform.demos.catalog import CATALOG
 from closedform.errors import ClosedFormError, ClosedFormWarning
 from closedform.evaluation.comparison import compare
-from closedform.evaluation.environment import Environment, Renders, Scene, make_environment
+from closedform.evaluation.environment import make_environment
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.evaluation_result import EvaluationResult
-from closedform.evaluation.rollout import Rollout
+from closedform.evaluation.rollout import roll_out
 from closedform.evaluation.study import Study
-from closedform.evaluation.video import encode, filmed, spread
-from closedform.figures import (
-    ACCENT,
-    COLORS,
-    INK,
-    LARGEST,
-    PAGE_STYLE,
-    QUIET,
-    drawable,
-    embedded,
-    literal,
-    png,
-    pyplot,
-)
+from closedform.evaluation.video import film_url, filmed, require_av, spread
 from closedform.files import check_writable, write_file
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 
-_N_STILLS = 6  # pictures in a filmstrip
-_LEFT_THE_DATA = 0.1  # alarm rate of a rollout that has left the data; the usual one is 0.01
-_MOST_PICTURED = 4  # failures with a picture; all are listed
-_STYLE = """
-.rollout { display: grid; grid-template-columns: 260px 1fr; gap: 1rem; align-items: start; margin-bottom: 1.2rem; }
-.rollout video { width: 100%; border: 1px solid #d8dee9; }
-.figures { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; }
-details { margin: .6rem 0; } summary { cursor: pointer; } pre { overflow-x: auto; background: #eceff4; padding: .6rem; }
-"""
+_MOST_SHOWN = 20  # rollouts on a page of those that are drawn
+_MOST_FILMED = 8  # and of those that have to be rendered
+_MOST_FAILURES = 4  # that are shown even if the others were chosen
+_FILM_BYTES = 5_000_000  # all films of a page; the page may have 8 MB
+
+_NOT_RENDERED = (
+    '<p class="note">The environment has no method <code>render</code>, so positions in its observations are shown as '
+    "points, or its score over time if it has none.</p>"
+)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The rollouts of one policy that are on a page."""
+
+    group: dict[str, Any]
+    best_steps: dict[int, int | None]
+    familiarity: Familiarity | None
+    note: str
 
 
 def write_report(
@@ -53,45 +57,164 @@ def write_report(
     path: Path,
     *,
     env: str | None = None,
+    title: str | None = None,
     progress: Callable[[str, float], object] | None = None,
 ) -> None:
     """Writes one self-contained HTML file.
 
-    Selected rollouts are rerun, which reproduces their episodes, to be filmed and explained. If they cannot be rerun,
-    the page and a warning say so.
+    Rollouts are rerun, which reproduces their episodes, to be shown and explained. If they cannot be rerun, the page
+    and a warning say so.
 
     Args:
         all_results: results by name; the others are compared with the first.
         path: the file.
         env: the environment named by the user; code named only by a results file is not run (see `Study.of`).
+        title: of the page; by default the environment and the names.
         progress: called with a description and the fraction done.
     """
     check_writable(path)
     say = progress or (lambda what, share: None)
-    title = (
-        f"{', '.join(dict.fromkeys(results.subject.env for results in all_results.values()))}: {', '.join(all_results)}"
-    )
-    parts = [f"<h1>{html.escape(title)}</h1>", _table(all_results), _comparisons(all_results), _figures(all_results)]
+    environments = ", ".join(dict.fromkeys(results.subject.env for results in all_results.values()))
+    title = title or f"{environments}: {', '.join(all_results)}"
+    groups: list[dict[str, Any]] = []
+    sections = []
     for i, (name, results) in enumerate(all_results.items()):
         share = partial(_share, say, name, i, len(all_results))
-        parts.append(_section(name, results, env, share))
-    page = f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title><style>{PAGE_STYLE}{_STYLE}</style>
-{"".join(parts)}
-</html>
-"""
-    write_file(path, page)
+        shown = _rerun(name, results, env, len(all_results), share)
+        groups += [shown.group] if isinstance(shown, _Shown) else []
+        sections.append(_section(name, results, shown, len(groups) - 1, alone=len(all_results) == 1))
+    head = f"<h1>{html.escape(title)}</h1>"
+    if len(all_results) > 1:
+        told = f"{len(all_results)} policies in <b>{html.escape(environments)}</b>: what they scored, and below their "
+        head += f'<p class="lead">{told}rollouts, which move at once.</p>'
+        head += _table(all_results) + _comparisons(all_results)
+    body = f"{head}{''.join(sections)}{_charts(all_results)}{_provenance(all_results)}"
+    write_file(path, page_of(title, body + ("<dialog></dialog>" if groups else ""), groups or None))
+    say("done", 1.0)
 
 
-def _rows(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
-    """A table; cells are escaped, and those after the first `text_columns` are numbers."""
+def _share(say: Callable[[str, float], object], name: str, place: int, n_places: int, what: str, share: float) -> None:
+    say(f"{name}: {what}", (place + share) / n_places)
 
-    def cells(values: Sequence[str], tag: str) -> str:
-        kinds = ["" if i < text_columns else ' class="number"' for i in range(len(values))]
-        return "".join(f"<{tag}{k}>{html.escape(v)}</{tag}>" for k, v in zip(kinds, values, strict=True))
 
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-    return f"<table><tr>{cells(head, 'th')}</tr>{body}</table>"
+def _rerun(
+    name: str, results: EvaluationResult, env: str | None, n_policies: int, say: Callable[[str, float], object]
+) -> _Shown | str:
+    """The rollouts of a policy that are shown, or why there are none."""
+    try:
+        study = Study.of(results, env)
+        environment = make_environment(study.env)
+        policy, familiarity = study.policy, None
+        stage = Stage(policy.observation_layout, policy.action_layout, environment)
+    except ClosedFormError as error:
+        return _not_rerun(name, error)
+    if stage.kind == "film":
+        require_av()
+    try:
+        if isinstance(policy, DemonstrationPolicy) and len(policy.episode_ids) > 1:
+            say("leave-one-out distances", 0.0)
+            familiarity = measure_familiarity(policy)
+        chosen = _chosen(results.episodes, _MOST_FILMED if stage.kind == "film" else _MOST_SHOWN)
+        replays, best_steps, differ, seen = [], {}, [], []
+        for i, row in enumerate(chosen):
+            say(f"rerunning seed {row.seed}", 0.1 + 0.9 * i / len(chosen))
+            if stage.kind == "film":
+                rollout, frames = filmed(study, row.seed)
+                film = {"film": film_url(frames, environment.rate, _FILM_BYTES // (n_policies * len(chosen)))}
+            else:
+                rollout, film = roll_out(environment, policy, row.seed), {}
+            differ += [] if abs(rollout.score - row.score) < 1e-9 else [str(row.seed)]
+            replays.append({**replay(rollout, policy, stage, familiarity), **film})
+            best_steps[row.seed] = (
+                int(np.argmax(rollout.scores)) + 1 if rollout.scores.max() > rollout.scores[0] else None
+            )
+            seen.append(rollout.observations)
+    except ClosedFormError as error:
+        return _not_rerun(name, error)
+    task = getattr(environment, "task", None)
+    group = {
+        "title": name,
+        "task": task if isinstance(task, str) else "",
+        "stage": stage.to_json(seen),
+        "rate": environment.rate,
+        "n_execute": policy.config.n_execute,
+        "demos": pictured_demos(policy, replays, stage),
+        "rollouts": replays,
+    }
+    note = f"Scored otherwise when rerun: seeds {', '.join(differ)}; do the versions differ?" if differ else ""
+    return _Shown(group, best_steps, familiarity, note)
+
+
+def _not_rerun(name: str, error: ClosedFormError) -> str:
+    warnings.warn(f"{name}: rollouts could not be rerun: {error}", ClosedFormWarning, stacklevel=4)
+    return f"Rollouts could not be rerun: {error}"
+
+
+def _chosen(episodes: tuple[EpisodeResult, ...], most: int) -> list[EpisodeResult]:
+    """All episodes, or some that are spread from the worst to the best and the worst failures, ordered by seed."""
+    if len(episodes) <= most:
+        return list(episodes)
+    failures = failures_of(episodes)[:_MOST_FAILURES]
+    chosen = {row.seed: row for row in (*spread(episodes, most - len(failures)), *failures)}
+    return [chosen[seed] for seed in sorted(chosen)]
+
+
+def _section(name: str, results: EvaluationResult, shown: _Shown | str, group: int, *, alone: bool) -> str:
+    """The section on one policy: what is seen, its rollouts, and its failures."""
+    heading = "" if alone else f"<h2>{html.escape(name)}</h2>"
+    n, tiles = len(results.episodes), _tiles(results) if alone else ""
+    if isinstance(shown, str):
+        return f'{heading}{tiles}<p class="note">{html.escape(shown)}</p>'
+    n_shown = len(shown.group["rollouts"])
+    what = f"{n} episodes" if n_shown == n else f"{n_shown} of {n} episodes, from the worst to the best,"
+    task = shown.group["task"]
+    of = f"<b>{html.escape(results.subject.env)}</b>" + (f" ({html.escape(task)})" if task else "")
+    click = "Click one to see which demonstrations each of its actions comes from."
+    click = click if _by_demonstrations(results) else "Click one to watch it."
+    lead = f"{what} of {of}, each from a start state of its own, driven by {_who(results)}. {click}"
+    source = CATALOG.get(str(results.subject.demos.get("name"))) if group == 0 else None  # told once
+    notes = [f"{source.name}: {source.description}." if source else "", shown.note]
+    note = "".join(f'<p class="note">{html.escape(text)}</p>' for text in notes if text)
+    note += _NOT_RENDERED if shown.group["stage"]["kind"] in ("points", "none") else ""
+    failures = failure_section(
+        results.episodes, shown.familiarity, group, shown.best_steps.keys(), shown.best_steps.__getitem__
+    )
+    return f'{heading}<p class="lead">{lead}</p>{note}{tiles}<div data-group="{group}"></div>{failures}'
+
+
+def _by_demonstrations(results: EvaluationResult) -> bool:
+    return "episodes" in results.subject.demos
+
+
+def _who(results: EvaluationResult) -> str:
+    """The policy in words."""
+    subject = results.subject
+    name = html.escape(str(subject.policy.get("name")))
+    if not _by_demonstrations(results):
+        return f"the policy <b>{name}</b>"
+    n, source = subject.demos["episodes"], subject.demos.get("name")
+    of = f" of <b>{html.escape(str(source))}</b>" if source else ""
+    return f"the policy <b>{name}</b>, which is computed from {n} demonstrations{of} without training"
+
+
+def _tiles(results: EvaluationResult) -> str:
+    n, done = len(results.episodes), [row.steps for row in results.episodes if row.success]
+    facts = [
+        ("solved", f"{len(done)} of {n}", f"95% interval {results.success.low:.0%} to {results.success.high:.0%}"),
+        (
+            "mean score",
+            f"{results.score.mean:.3f}",
+            f"95% interval {results.score.low:.3f} to {results.score.high:.3f}",
+        ),
+        (
+            "a plan takes",
+            f"{results.latency_p50_ms:.2g} ms",
+            f"at most {results.latency_p99_ms:.2g} ms in 99% of plans",
+        ),
+    ]
+    if done:
+        facts.insert(2, ("steps to success", f"{np.median(done):.0f}", f"median; the longest took {max(done)}"))
+    return tiles_of(facts)
 
 
 def _table(all_results: Mapping[str, EvaluationResult]) -> str:
@@ -109,13 +232,11 @@ def _table(all_results: Mapping[str, EvaluationResult]) -> str:
             ]
         )
     head = ["policy", "score [95%]", "success [95%]", "steps", "with loops", "plan p50 / p99, ms", "episodes"]
-    return _rows(head, rows)
+    return table_of(head, rows)
 
 
 def _comparisons(all_results: Mapping[str, EvaluationResult]) -> str:
     names = list(all_results)
-    if len(names) < 2:
-        return ""
     rows = []
     for name in names[1:]:
         try:
@@ -132,179 +253,33 @@ def _comparisons(all_results: Mapping[str, EvaluationResult]) -> str:
             ]
         )
     head = ["paired by seed", "score [95%]", "success [95%]", "better", "equal", "worse", "episodes"]
-    return "<h2>Differences</h2>" + _rows(head, rows)
+    return "<h2>Differences</h2>" + table_of(head, rows)
 
 
-def _figures(all_results: Mapping[str, EvaluationResult]) -> str:
-    plt = pyplot()
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 4.2), layout="constrained")
-    for color, (name, results) in zip(COLORS * len(all_results), all_results.items(), strict=False):
-        rows = results.episodes
-        scores = np.sort(np.clip([row.score for row in rows], -LARGEST, LARGEST))
-        shares = np.linspace(1, 0, len(rows), endpoint=False)
-        left.step(np.append(0, scores), np.append(1, shares), where="pre", color=color)
-        left.plot([], [], color=color, label=literal(name))
-        done = np.sort([row.steps for row in rows if row.success])
-        last = max(row.steps for row in rows)
-        share = np.arange(len(done) + 1) / len(rows)
-        middle.step(np.append(0, np.append(done, last)), np.append(share, share[-1]), where="post", color=color)
-        distances = drawable([max(row.distances) for row in rows])
-        right.scatter(distances, drawable([row.score for row in rows]), s=9, color=color, alpha=0.5, linewidths=0)
-    left.set(xlabel="score", ylabel="share of episodes", xlim=(0, 1.02), ylim=(0, 1.03))
-    left.set_title("Episodes that reach at least this score")
-    left.legend(loc="lower left")
-    middle.set(
-        xlabel="step", ylabel="share of episodes", title="Episodes that have succeeded by this step", ylim=(0, 1.03)
-    )
-    right.set(
-        xlabel="largest distance to the demonstrations in the episode",
-        ylabel="score",
-        title="Far from the demonstrations",
-        ylim=(-0.03, 1.03),
-    )
-    return f'<h2>Figures</h2><img alt="scores, successes, distances" src="{embedded(png(figure), "image/png")}">'
+def _charts(all_results: Mapping[str, EvaluationResult]) -> str:
+    rows = [row for results in all_results.values() for row in results.episodes]
+    last, far = max(row.steps for row in rows), max(max(row.distances) for row in rows)
+    scores = Chart("Episodes that reach at least this score", "score", "share of episodes", (0, 1), (0, 1))
+    times = Chart("Episodes that have succeeded by this step", "step", "share of episodes", (0, last), (0, 1))
+    distances = Chart("Score far from the demonstrations", "largest distance in the episode", "score", (0, far), (0, 1))
+    for color, results in enumerate(all_results.values()):
+        n, found = len(results.episodes), np.sort([row.score for row in results.episodes])
+        scores.steps([0, *found], [1, *np.linspace(1, 0, n, endpoint=False)], color)
+        done = np.sort([row.steps for row in results.episodes if row.success])
+        share = np.arange(len(done) + 1) / n
+        times.steps([0, *done, last], [*share, share[-1]], color)
+        far_ones = [max(row.distances) for row in results.episodes]
+        distances.points(far_ones, [row.score for row in results.episodes], color)
+    names = legend(list(all_results)) if len(all_results) > 1 else ""
+    shown = "".join(chart.to_html() for chart in (scores, times, distances))
+    return f'<h2>Scores, time and distance</h2>{names}<div class="charts">{shown}</div>'
 
 
-def _share(say: Callable[[str, float], object], name: str, place: int, n_places: int, what: str, share: float) -> None:
-    say(f"{name}: {what}", (place + share) / n_places)
-
-
-def _section(name: str, results: EvaluationResult, env: str | None, say: Callable[[str, float], object]) -> str:
-    """The section on one policy: rollouts, failures and provenance."""
-    parts = [f"<h2>{html.escape(name)}</h2>"]
-    failures = sorted((row for row in results.episodes if not row.success), key=lambda row: row.score)
-    try:
-        study = Study.of(results, env)
-        environment = make_environment(study.env)
-        parts += ["<h3>Worst, median and best</h3>"]
-        if isinstance(environment, Renders):
-            for i, row in enumerate(spread(results.episodes, 3)):
-                say(f"filming seed {row.seed}", i / 6)
-                parts += [_rollout(study, environment, row)]
-        else:
-            parts += ['<p class="note">No videos: the environment has no method <code>render</code>.</p>']
-        say("analyzing failures", 0.5)
-        parts += [_failures(study, environment, failures, len(results.episodes))]
-    except ClosedFormError as error:
-        warnings.warn(f"{name}: rollouts could not be rerun: {error}", ClosedFormWarning, stacklevel=2)
-        parts += [f'<p class="note">Rollouts could not be rerun: {html.escape(str(error))}</p>']
-    facts = {
-        key: value for key, value in results.to_json().items() if key not in ("episodes", "format", "format_version")
-    }
-    parts += [
-        "<details><summary>Parameters, versions, seeds and the command line</summary>"
-        f"<pre>{html.escape(json.dumps(facts, indent=2))}</pre></details>"
-    ]
-    return "".join(parts)
-
-
-def _rollout(study: Study, environment: Environment, row: EpisodeResult) -> str:
-    """A video, a filmstrip, and score and distance over time."""
-    rollout, frames = filmed(study, row.seed)
-    note = (
-        ""
-        if abs(rollout.score - row.score) < 1e-9
-        else f" (scored {rollout.score:.3f} when rerun; do the versions differ?)"
-    )
-    caption = f"seed {row.seed}: score {row.score:.3f}, {row.steps} steps{note}"
-    video = embedded(encode(frames, environment.rate), "video/mp4")
-    strip = embedded(_strip(rollout, frames, environment.rate), "image/png")
-    return (
-        f'<div class="rollout"><figure style="margin:0"><video controls muted loop src="{video}"></video>'
-        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-        f'<img alt="filmstrip, score and distance" src="{strip}"></div>'
-    )
-
-
-def _strip(rollout: Rollout, frames: list[np.ndarray], rate: float) -> bytes:
-    plt = pyplot()
-    figure = plt.figure(figsize=(10.5, 4.0), layout="constrained")
-    grid = figure.add_gridspec(2, _N_STILLS, height_ratios=(1.35, 1))
-    for i, index in enumerate(np.linspace(0, len(frames) - 1, _N_STILLS).astype(int)):
-        axis = figure.add_subplot(grid[0, i])
-        axis.imshow(frames[index])
-        axis.set(xticks=[], yticks=[], title=f"{index / rate:.1f} s")
-    axis = figure.add_subplot(grid[1, :])
-    axis.plot(np.arange(1, len(rollout.scores) + 1), rollout.scores, color=COLORS[0], label="score")
-    axis.set(xlabel="step", ylabel="score", ylim=(0, 1.03))
-    other = axis.twinx()
-    distances = drawable([plan.distance for _, plan in rollout.plans])
-    other.step([step for step, _ in rollout.plans], distances, where="post", color=ACCENT)
-    other.set_ylim(bottom=0)
-    other.set_ylabel("distance to the demonstrations", color=ACCENT)
-    other.spines["right"].set_visible(True)
-    return png(figure, dpi=110)
-
-
-def _failures(study: Study, environment: Environment, failures: list[EpisodeResult], n_episodes: int) -> str:
-    """A table of failures with likely causes, and images of some."""
-    if not failures:
-        return "<h3>Failures</h3><p>None.</p>"
-    policy, familiarity = study.policy, None
-    if isinstance(policy, DemonstrationPolicy) and len(policy.episode_ids) > 1:
-        familiarity = measure_familiarity(policy)
-    rows = []
-    for row in failures:
-        alarms = 0.0 if familiarity is None else float(np.mean([familiarity.alarm(d) for d in row.distances]))
-        left = alarms > _LEFT_THE_DATA
-        causes = [word for word, found in (("left the data", left), ("looped", row.loop)) if found]
-        rows.append(
-            [
-                str(row.seed),
-                " and ".join(causes) or "out of time",
-                f"{row.score:.3f}",
-                f"{np.median(row.distances):.2f}",
-                f"{max(row.distances):.2f}",
-                "" if familiarity is None else f"{alarms:.0%}",
-                str(row.most_repeated),
-                ", ".join(f"{episode} ({share:.0%})" for episode, share in row.demonstrations),
-            ]
-        )
-    head = [
-        "seed",
-        "cause",
-        "score",
-        "distance, median",
-        "largest",
-        "alarm rate",
-        "repeats",
-        "most used demonstrations",
-    ]
-    pictured = failures[:_MOST_PICTURED] if isinstance(environment, Renders) else []
-    pictures = [_failure_picture(study, environment, row.seed) for row in pictured]
-    note = (
-        "<p class='note'>Distances are to the nearest demonstrated observation. The <em>alarm rate</em> is the "
-        "fraction of plans farther away than 99% of left-out demonstrations; above a tenth, the rollout is said to "
-        "have left the data. <em>Repeats</em> is the largest number of plans dominated by the same segment of a "
-        "demonstration.</p>"
-    )
-    table = f"<details open><summary>{len(failures)} of {n_episodes} episodes</summary>{_rows(head, rows, 2)}</details>"
-    return f"<h3>Failures</h3>{note}{table}<div class='figures'>{''.join(pictures)}</div>"
-
-
-def _failure_picture(study: Study, environment: Environment, seed: int) -> str:
-    """The scene where a rollout ended, with its path and the last demonstrations behind it."""
-    rollout, frames = filmed(study, seed)
-    plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), layout="constrained", width_ratios=(1, 1))
-    planar = planar_columns(study.policy.action_layout)
-    best = int(np.argmax(rollout.scores)) + 1
-    for axis, index, what in ((left, best, "at its best"), (right, len(frames) - 1, "at the end")):
-        axis.set(xticks=[], yticks=[], title=f"{what}, step {index}")
-        if not isinstance(environment, Scene) or planar is None:
-            axis.imshow(frames[index])
-            continue
-        axis.imshow(frames[index], extent=environment.extent, alpha=0.55)
-        plan = next(plan for step, plan in reversed(rollout.plans) if step <= index)
-        made = rollout.actions[:index][:, list(planar)]
-        axis.plot(*made[-60:].T, color=QUIET, linewidth=0.8)
-        axis.plot(*plan.actions[:, list(planar)].T, color=INK, marker=".", markersize=4)
-        for episode, step in list(dict.fromkeys(zip(plan.episodes.tolist(), plan.steps.tolist(), strict=True)))[:3]:
-            assert isinstance(study.policy, DemonstrationPolicy)  # other plans name no demonstrations
-            shown = study.policy.episodes[study.policy.episode_ids.index(episode)].actions[step:, list(planar)][:24]
-            axis.plot(*shown.T, color=COLORS[0], linewidth=1.5, alpha=0.7)
-        axis.set(xlim=environment.extent[:2], ylim=environment.extent[2:])
-    figure.suptitle(f"seed {seed}: score {rollout.score:.3f}", x=0.01, ha="left", fontsize=10.5)
-    caption = "gray: the last 60 actions; black: the plan; blue: the demonstrations behind it, as recorded"
-    image = f'<img alt="{caption}" src="{embedded(png(figure, dpi=100), "image/png")}">'
-    return f'<figure style="margin:0">{image}<figcaption class="note">{caption}</figcaption></figure>'
+def _provenance(all_results: Mapping[str, EvaluationResult]) -> str:
+    parts = []
+    for name, results in all_results.items():
+        omitted = ("episodes", "format", "format_version")
+        facts = {key: value for key, value in results.to_json().items() if key not in omitted}
+        shown = f"<pre>{html.escape(json.dumps(facts, indent=2))}</pre>"
+        parts.append(details_of(f"{name}: parameters, versions, seeds and the command line", shown))
+    return f"<h2>How it was made</h2>{''.join(parts)}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import logging
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import tyro
@@ -19,38 +20,47 @@ from closedform.cli.calibrate import Calibrate
 from closedform.cli.data import Convert, Data, Generate, Inspect
 from closedform.cli.evaluation import Compare, Eval, Report
 from closedform.cli.fleet import Fleet
-from closedform.cli.neural import Edit, Train
+from closedform.cli.neural import Augment, Edit, Guide, Train
+from closedform.cli.perceive import Perceive
 from closedform.cli.policy import Explain, Fit, Index, Info, Tune
 from closedform.cli.run import Run
 from closedform.cli.serve import Monitor, Serve
 from closedform.cli.studio import Studio
 from closedform.cli.sweep import Sweep
 
-__all__ = ["COMMANDS", "main", "run"]
+__all__ = ["COMMANDS", "GROUPS", "main", "run"]
 
-COMMANDS: dict[str, Any] = {
-    "calibrate": Calibrate,
-    "compare": Compare,
-    "convert": Convert,
+COMMANDS: dict[str, Any] = {  # in the order in which one comes to need them
     "data": Data,
-    "edit": Edit,
-    "eval": Eval,
-    "explain": Explain,
-    "fit": Fit,
-    "fleet": Fleet,
+    "inspect": Inspect,
+    "convert": Convert,
     "generate": Generate,
+    "perceive": Perceive,
+    "fit": Fit,
+    "eval": Eval,
+    "report": Report,
+    "explain": Explain,
+    "compare": Compare,
+    "tune": Tune,
+    "sweep": Sweep,
     "index": Index,
     "info": Info,
-    "inspect": Inspect,
-    "monitor": Monitor,
-    "report": Report,
-    "run": Run,
-    "serve": Serve,
     "studio": Studio,
-    "sweep": Sweep,
+    "run": Run,
+    "calibrate": Calibrate,
+    "serve": Serve,
+    "monitor": Monitor,
+    "fleet": Fleet,
     "train": Train,
-    "tune": Tune,
+    "edit": Edit,
 }
+"""The commands by name; each is a dataclass whose fields are the command's options."""
+GROUPS: dict[str, dict[str, Any]] = {"edit": {"guide": Guide, "augment": Augment}}
+"""Commands that have commands of their own."""
+_ABOUT = f"""Training-free imitation learning, version {__version__}.
+
+closedform COMMAND --help explains a command; closedform --version prints the version. Shell completion: closedform
+--tyro-print-completion bash (or zsh, tcsh) prints a script to install."""
 
 
 class _Version:
@@ -62,17 +72,48 @@ class _Version:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line; errors are one line on stderr and exit status 2."""
+    """Runs the command line; errors are one line on stderr and exit status 2.
+
+    Args:
+        arguments: those after `closedform`; by default those of this process.
+    """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         run(_Version)
         return
-    about = f"Training-free imitation learning, version {__version__}."
-    run(lambda: tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="closedform", description=about, args=arguments))
+    commands, program, about = COMMANDS, "closedform", _ABOUT
+    if arguments and arguments[0] in GROUPS:
+        program, about = f"closedform {arguments[0]}", COMMANDS[arguments[0]].__doc__
+        commands, arguments = GROUPS[arguments[0]], arguments[1:]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
+        streams.prepare()
+        _fail(_unknown(arguments[0], commands, program))
+    if arguments and arguments[0] in ("-h", "--help"):
+        commands = {name: _listed(command) for name, command in commands.items()}
+    run(lambda: tyro.extras.subcommand_cli_from_dict(commands, prog=program, description=about, args=arguments))
+
+
+def _listed(command: Any) -> Callable[[], None]:
+    """What stands for a command in the list of all: its first sentence, without its options."""
+
+    def listed() -> None: ...
+
+    listed.__doc__ = (command.__doc__ or "").partition("\n\n")[0]
+    return listed
+
+
+def _unknown(word: str, commands: Mapping[str, Any], program: str) -> str:
+    near = difflib.get_close_matches(word, commands, 1, 0.5) or [name for name in commands if name.startswith(word[:3])]
+    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(commands)}"
+    return f"unknown command {word!r}: {hint} ({program} --help explains all)"
 
 
 def run(parse: Callable[[], Any]) -> None:
-    """Parses and runs a command; errors are one line on stderr and exit status 2."""
+    """Parses and runs a command; errors are one line on stderr and exit status 2.
+
+    Args:
+        parse: returns the command, whose `run` is called.
+    """
     streams.prepare()
     try:
         try:
@@ -146,10 +187,15 @@ def _one_line(box: str) -> str:
     """Flattens the box that tyro draws around an error, without its title."""
     parts = []
     for line in box.splitlines()[1:]:
-        text = re.sub(r"[\u2500-\u257f]+", " ", line).strip()
+        text = re.sub(r"[\u2500-\u257f]+|-{4,}", " ", line).strip()
         if not text and line.strip():
             parts.append(";")
         elif text:
             parts.append(text)
     joined = re.sub(r"\s+", " ", " ".join(parts))
+    meant = re.match(
+        r"Unrecognized options: (-[^\s,]+).*?Perhaps you meant: (--[\w-]+).*? in (closedform [a-z]+)", joined
+    )
+    if meant:
+        return f"unknown option {meant[1]}: did you mean {meant[2]}? ({meant[3]} --help explains all)"
     return re.sub(r"(\s*;\s*)+", "; ", joined).strip("; ")

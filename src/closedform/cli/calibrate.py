@@ -28,7 +28,7 @@ _PRINTED = 200  # pixels a square of a board that is to be printed
 class Calibrate:
     """Calibrate a camera from pictures of a printed board, near and far, tilted, in all parts of the picture."""
 
-    pictures: Positional[Path | None] = None
+    pictures: Positional[Annotated[Path | None, arg(metavar="PICTURES")]] = None
     """Folder of the pictures, all of the size that the camera will be used with."""
     output: Annotated[Path, arg(aliases=["-o"])] = Path("camera.json")
     """File for the calibration."""
@@ -42,9 +42,9 @@ class Calibrate:
     """Edge of a marker in millimeters, for a ChArUco board; 0 for a plain chessboard."""
     dictionary: str = "5X5_100"
     """Dictionary of the markers."""
-    print_board: Path | None = None
+    print_board: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the board to this PNG file, to be printed, instead of calibrating."""
-    print_markers: tuple[Path, Path] | None = None
+    print_markers: Annotated[tuple[Path, Path] | None, arg(metavar="FILE FILE")] = None
     """Write all markers of a cell (a JSON file) to a PNG file, to be printed, instead of calibrating."""
     json: bool = False
     """Print the result as JSON."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from tqdm import tqdm
@@ -18,37 +18,43 @@ from tyro.conf import Positional, arg
 from closedform import Demos, Layout, load_demos, save_demos
 from closedform.cli import streams
 from closedform.cli.working import Working
-from closedform.demos.load import MOST_EPISODES
+from closedform.demos.load import KEEPS_IMAGES, MOST_EPISODES, target_format
 from closedform.errors import ClosedFormError, ConfigError
 
 if TYPE_CHECKING:
+    from closedform.analysis.health import Health
     from closedform.demos.catalog import Dataset
     from closedform.demos.inference.inferred import InferredLayouts
 
-Output = Annotated[Path, arg(aliases=["-o"])]
+Output = Annotated[Path, arg(aliases=["-o"], metavar="PATH")]
+DemosName = Annotated[str, arg(metavar="DEMOS")]
+OptionalDemosName = Annotated[str | None, arg(metavar="DEMOS")]
+LayoutText = Annotated[str | None, arg(metavar="LAYOUT")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """Which demonstrations to read, and how."""
 
-    observation_keys: tuple[str, ...] | None = None
+    observation_keys: Annotated[tuple[str, ...] | None, arg(metavar="NAME ...")] = None
     """Names of the arrays or columns that make up an observation."""
-    action_key: str | None = None
+    action_key: Annotated[str | None, arg(metavar="NAME")] = None
     """Name of the array that holds the actions."""
-    episodes: str | None = None
+    episodes: Annotated[str | None, arg(metavar="NUMBERS")] = None
     """Numbers of the episodes to read, such as 0:10,15."""
-    mask: str | None = None
+    mask: Annotated[str | None, arg(metavar="NAME")] = None
     """Name of a filter (mask) stored in a robomimic file."""
     actions: Literal["recorded", "absolute", "absolute_6d", "displacements"] = "recorded"
     """Actions as recorded; displacements converted to absolute targets (robomimic's deltas with axis-angle or 6D
     rotations); or targets converted to displacements."""
-    action_scale: float | None = None
+    action_scale: Annotated[float | None, arg(metavar="SCALE")] = None
     """How far one unit of a displacement moves the body; by default estimated from the data, if they have some."""
-    observation_layout: str | None = None
+    observation_layout: LayoutText = None
     """Layout of observations, such as "hand position 2, block position 2, block angle, - other 3"."""
-    action_layout: str | None = None
+    action_layout: LayoutText = None
     """Layout of actions, likewise."""
+    images: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    """Folder of image files CAMERA/episode_000000/*.png, for demonstrations without images of their own."""
 
     def read(self, source: str, *, finite: bool = True) -> Demos:
         """Reads demonstrations from a path, or a dataset by name."""
@@ -62,6 +68,7 @@ class Reading:
             action_scale=self.action_scale,
             observation_layout=Layout.parse(self.observation_layout) if self.observation_layout else None,
             action_layout=Layout.parse(self.action_layout) if self.action_layout else None,
+            images=self.images,
             finite=finite,
         )
 
@@ -70,7 +77,7 @@ class Reading:
 class ChoosingLayouts:
     """What the numbers of observations and actions are."""
 
-    layout: str | None = None
+    layout: LayoutText = None
     """What the numbers are: infer (from the data), none (unknown), env (as the environment, dataset or file
     declares), a JSON file with "observation" and "action" layouts, or both as a text, such as
     "hand position 2, block angle -> hand position 2". By default as declared, else inferred."""
@@ -104,31 +111,42 @@ def print_inferred(inferred: InferredLayouts | None) -> None:
 class Convert(Reading):
     """Convert demonstrations to another format."""
 
-    demos: Positional[str]
+    demos: Positional[DemosName]
     """A path, or the name of a dataset (`closedform data list`)."""
 
-    target: Positional[Path]
-    """Where to write: NAME.zarr, NAME.zarr.zip, NAME.hdf5 (robomimic), or a folder."""
-    to: Literal["folder", "zarr", "robomimic", "lerobot"] | None = None
+    target: Positional[Annotated[Path, arg(metavar="TARGET")]]
+    """Where to write: NAME.zarr, NAME.zarr.zip, NAME.hdf5 (robomimic), NAME.npz, NAME.csv, or a folder."""
+    to: Literal["folder", "zarr", "robomimic", "lerobot", "npz", "csv"] | None = None
     """The format; by default it follows from the name of the target."""
+    render: Annotated[str | None, arg(metavar="ENV")] = None
+    """Add images of recorded states, as a camera of this environment takes them: pusht_pixels, also with settings
+    such as pusht_pixels:noise=8."""
 
     def run(self) -> None:
         """Converts, and prints a summary."""
         demos = self.read(self.demos)
+        if self.render is not None:
+            from closedform.evaluation.pusht_images import rendered
+
+            demos = rendered(demos, self.render)
         save_demos(demos, self.target, self.to)
         print(f"{len(demos)} episodes, {demos.n_steps} steps: {self.target}")
         _print_skipped(demos)
+        if demos.cameras and target_format(self.target, self.to) not in KEEPS_IMAGES:
+            print(f"images not written: {', '.join(demos.cameras)}; {' and '.join(KEEPS_IMAGES)} keep them")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(Reading, ChoosingLayouts):
-    """Check the quality of demonstrations; problems are listed first."""
+    """Check the quality of demonstrations: a verdict, the problems that were found, and a report to look at."""
 
-    demos: Positional[str]
+    demos: Positional[DemosName]
     """A path, or the name of a dataset (`closedform data list`)."""
 
-    output: Path | None = None
-    """Folder for report.html and report.png; NAME-report by default."""
+    output: Annotated[Path | None, arg(aliases=["-o"], metavar="FOLDER")] = None
+    """Folder for report.html and report.png; by default NAME-report in the current folder."""
+    report: bool = True
+    """Whether to write the report."""
     json: bool = False
     """Print JSON instead of text; the report is then written only with --output."""
 
@@ -140,7 +158,10 @@ class Inspect(Reading, ChoosingLayouts):
 
         name = Path(self.demos).name or "demonstrations"
         folder = self.output or Path(f"{name}-report")
-        if self.output or not self.json:
+        writes = self.report and (self.output is not None or not self.json)
+        if self.output is not None and not self.report:
+            raise ConfigError("expected --output or --no-report, found both")
+        if writes:
             pyplot()  # fails now rather than after the work
             check_writable(folder / "report.html")
         demos = self.settle(self.read(self.demos, finite=False))
@@ -150,16 +171,27 @@ class Inspect(Reading, ChoosingLayouts):
             streams.complain(f"note: {note}")
         if self.json:
             print(json.dumps(health.to_json(), indent=2))
-            if self.output is None:
-                return
         else:
             _print_health(health)
             _print_skipped(demos)
+        if not writes:
+            return
         from closedform.analysis.health_report import draw, write_page
 
         draw(health, demos, folder / "report.png")
-        write_page(health, name, folder / "report.png", folder / "report.html")
-        print(f"report: {folder / 'report.html'}", file=sys.stderr if self.json else sys.stdout)
+        perceived = self._draw_perception(demos, folder)
+        write_page(health, name, folder / "report.png", folder / "report.html", perceived)
+        hint = "" if self.output else " (--output FOLDER puts it elsewhere, --no-report leaves it out)"
+        print(f"report: {folder / 'report.html'}{hint}", file=sys.stderr if self.json else sys.stdout)
+
+    def _draw_perception(self, demos: Demos, folder: Path) -> Path | None:
+        """Draws what was found in the images of perceived demonstrations."""
+        from closedform.analysis.perception_report import draw_perception
+        from closedform.pixels.saved_perceiver import perceiver_of
+
+        perceiver = perceiver_of(demos)
+        picture = folder / "perception.png"
+        return picture if perceiver is not None and draw_perception(perceiver, demos, picture) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +229,7 @@ class Data:
 
     action: Positional[Literal["list", "get", "path", "verify"]]
     """What to do: list, get, path or verify."""
-    name: Positional[str] = ""
+    name: Positional[Annotated[str, arg(metavar="NAME")]] = ""
     """Name of the dataset; for `verify`, a name or a path."""
     trust: bool = False
     """Download files without a known checksum and trust them on first use."""
@@ -291,16 +323,19 @@ def progress_bar() -> Iterator[Callable[[str, float], None]]:
         yield say
 
 
-def _print_health(health: Any) -> None:
+def _print_health(health: Health) -> None:
+    from closedform.analysis.problem import grouped
+    from closedform.analysis.verdict import judge
+
     rate = f" at {health.rate:g} Hz" if health.rate else ""
     print(
         f"{health.n_episodes} episodes, {health.n_steps} steps{rate}, {min(health.lengths)}-{max(health.lengths)} each"
     )
+    print(judge(health).text)
     if not health.problems:
         print("no problems found")
-    for p in health.problems:
-        place = "" if p.episode is None else f" episode {p.episode}" + ("" if p.step is None else f" step {p.step}")
-        print(f"{p.severity:8}{p.kind}{place}: {p.message}; {p.advice}")
+    for group in grouped(health.problems):
+        print(f"{group.severity:8}{group.kind}: {group.describe()}; {group.problems[0].advice}")
     errors = [error for error in health.prediction_error if error is not None]
     if errors:
         print(f"leave-one-out error: median {np.median(errors):.3f}, worst {max(errors):.3f}")

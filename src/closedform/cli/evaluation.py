@@ -6,13 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from closedform.cli import streams
-from closedform.cli.data import ChoosingLayouts, Output, print_inferred, progress_bar
-from closedform.cli.policy import Choosing
+from closedform.cli.data import ChoosingLayouts, OptionalDemosName, Output, print_inferred, progress_bar
+from closedform.cli.policy import Choosing, EnvName, OptionalEnvName
 from closedform.cli.working import Working
+from closedform.device import limit_threads
 from closedform.errors import ConfigError
 from closedform.evaluation.comparison import compare
 from closedform.evaluation.evaluation_result import EvaluationResult
@@ -23,18 +25,18 @@ from closedform.files import check_writable
 class Eval(Choosing, ChoosingLayouts, Working):
     """Evaluate a policy in an environment."""
 
-    env: str = "pusht"
+    env: EnvName = "pusht"
     """The environment: pusht, lift, can, square, transport, tool_hang, one of the last five with the suffix _poses (the
     paper's smaller observations), twin (Push-T with a simulated arm and camera; twin_truth without the camera; also
     with settings, as in twin:latency=0.1), gym:ID of gymnasium (docs/gymnasium.md), one registered by an installed
     package, or package.module:function."""
-    demos: str | None = None
+    demos: OptionalDemosName = None
     """The demonstrations: a path, or the name of a dataset (`closedform data list`); not needed for a saved policy."""
     episodes: int = 50
     """Number of episodes."""
     seed: int = 100000
     """Seed of the first episode, counted up for the others. Published results use seeds from 100000."""
-    json: Path | None = None
+    json: Annotated[Path | None, arg(metavar="RESULTS")] = None
     """Write all results to this file; an interrupted evaluation resumes from it."""
     video: int = 0
     """Number of episodes to make videos of, spread from the worst to the best."""
@@ -63,6 +65,7 @@ class Eval(Choosing, ChoosingLayouts, Working):
             layout=self.layout,
         )
         print_inferred(study.inferred)
+        limit_threads(1)
         if self.video:  # fails now rather than after an hour
             require_av()
             with study.environments.borrow() as (environment,):
@@ -85,7 +88,7 @@ class Eval(Choosing, ChoosingLayouts, Working):
 class Compare:
     """Compare evaluations with the first one, paired by episode."""
 
-    results: Positional[tuple[Path, ...]]
+    results: Positional[Annotated[tuple[Path, ...], arg(metavar="RESULTS")]]
     """Two or more results files written by `eval --json`."""
     json: bool = False
     """Print JSON instead of text."""
@@ -117,13 +120,13 @@ class Compare:
 
 @dataclass(frozen=True)
 class Report:
-    """Write an HTML report on evaluations: figures, videos, and an analysis of the failures."""
+    """Write a page on evaluations: rollouts that move, the demonstrations behind them, results and failures."""
 
-    results: Positional[tuple[Path, ...]]
+    results: Positional[Annotated[tuple[Path, ...], arg(metavar="RESULTS")]]
     """Results files written by `eval --json`."""
     output: Output = Path("report.html")
     """The HTML file to write."""
-    env: str | None = None
+    env: OptionalEnvName = None
     """The environment, required if it is package.module:function: code named only by a results file is not run."""
 
     def run(self) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from closedform import save_demos
 from closedform.cli import streams
-from closedform.cli.data import Reading
+from closedform.cli.data import Reading, progress_bar
 from closedform.errors import ConfigError, LoadError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _USED: dict[str, tuple[str, ...]] = {  # options of each action, besides --json
     "pull": ("task", "site", "robot", "outcome", "since", "until", "to"),
     "remove": (),
     "compact": (),
+    "index": ("task", "site", "robot", "outcome", "since", "until", "cache", "name"),
     "status": ("task", "site", "robot", "outcome", "since", "until"),
     "watch": ("task", "site", "robot", "outcome", "since", "until"),
 }
@@ -36,32 +37,36 @@ class Fleet(Reading):
     """Demonstrations that many machines share: `init` a table, `push` to it, `pull` from it. See docs/fleet.md.
 
     `status` counts what is there, `watch` prints what is added until Ctrl-C, `remove` removes episodes by their sha256,
-    and `compact` merges the files of many pushes. Options such as --task label what is pushed, and choose what is
-    pulled, counted or watched.
+    `compact` merges the files of many pushes, and `index` lets machines that a replica does not fit on search in the
+    store. Options such as --task label what is pushed, and choose what is pulled, indexed, counted or watched.
     """
 
-    action: Positional[Literal["init", "push", "pull", "remove", "compact", "status", "watch"]]
-    """What to do: init, push, pull, remove, compact, status or watch."""
-    uri: Positional[str]
+    action: Positional[Literal["init", "push", "pull", "remove", "compact", "index", "status", "watch"]]
+    """What to do: init, push, pull, remove, compact, index, status or watch."""
+    uri: Positional[Annotated[str, arg(metavar="FLEET")]]
     """The fleet: a folder that all machines share, or an object store such as s3://bucket/path."""
-    what: Positional[tuple[str, ...]] = ()
+    what: Positional[Annotated[tuple[str, ...], arg(metavar="WHAT")]] = ()
     """For push, demonstrations (paths, or names of datasets); for pull, where to write; for remove, episodes."""
-    task: str | None = None
+    task: Annotated[str | None, arg(metavar="TASK")] = None
     """The task; when pushing, by default as the demonstrations say."""
-    site: str | None = None
+    site: Annotated[str | None, arg(metavar="SITE")] = None
     """The place."""
-    robot: str | None = None
+    robot: Annotated[str | None, arg(metavar="ROBOT")] = None
     """The robot."""
     outcome: Literal["success", "failure", "unknown"] | None = None
     """How the episode ended."""
-    time: str | None = None
+    time: Annotated[str | None, arg(metavar="TIME")] = None
     """When what is pushed was recorded, such as 2026-01-31T12:00:00Z; now by default."""
-    since: str | None = None
+    since: Annotated[str | None, arg(metavar="TIME")] = None
     """The earliest time of the episodes that are chosen."""
-    until: str | None = None
+    until: Annotated[str | None, arg(metavar="TIME")] = None
     """The latest."""
-    to: Literal["folder", "zarr", "robomimic", "lerobot"] | None = None
+    to: Literal["folder", "zarr", "robomimic", "lerobot", "npz", "csv"] | None = None
     """The format to pull to; by default it follows from the name."""
+    cache: Annotated[str | None, arg(metavar="FOLDER")] = None
+    """The folder of the replica that is indexed."""
+    name: str = "default"
+    """The name of what is indexed; the same name replaces it."""
     json: bool = False
     """Print JSON instead of text."""
 
@@ -112,6 +117,20 @@ class Fleet(Reading):
         self._expect(0, "nothing")
         table.compact()
         self._print({"rows": table.n_rows()}, f"{table.n_rows()} rows in merged files: {table.uri}")
+
+    def _index(self, table: FleetTable) -> None:
+        from closedform.fleet import FleetPolicy, publish
+
+        self._expect(0, "nothing")
+        if self.cache is None:
+            raise ConfigError("closedform fleet index: expected --cache FOLDER for the replica, found none")
+        with progress_bar() as say:
+            options: dict[str, Any] = {"where": self._where(), "period": None, "index": "faiss", "progress": say}
+            with FleetPolicy(table.uri, cache=self.cache, **options) as policy:
+                policy.refresh()
+                recall, n_windows = publish(policy, self.name, progress=say), policy.n_windows
+        text = f"{n_windows} windows, recall {recall.weighty:.3f} in {recall.n_probes} of {recall.n_lists} lists"
+        self._print({"windows": n_windows, **asdict(recall)}, f"{text}: {self.name} in {table.uri}")
 
     def _status(self, table: FleetTable) -> None:
         from closedform.fleet.fleet_table import live

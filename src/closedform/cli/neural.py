@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tqdm import tqdm
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
-from closedform import Policy
-from closedform.cli.data import Output, Reading
+from closedform import Policy, provenance
+from closedform.cli.data import DemosName, OptionalDemosName, Output, Reading, progress_bar
+from closedform.cli.policy import OptionalEnvName, PolicyName
 from closedform.errors import ConfigError
 
 if TYPE_CHECKING:
     from closedform.evaluation.environment_pool import EnvironmentPool
+    from closedform.neural.policy import NeuralPolicy
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Reading):
     """Train a neural diffusion policy (the paper's transformer); resumes if interrupted."""
 
-    demos: Positional[str]
+    demos: Positional[DemosName]
     """A path, or the name of a dataset (`closedform data list`)."""
     output: Output
     """Folder for the policy and its training checkpoint."""
     steps: int = 100_000
-    """Gradient steps."""
+    """Gradient steps. Raise it to train a finished policy further: it resumes on the learning rates of the longer
+    training."""
     batch_size: int = 256
     """Windows per training step."""
     learning_rate: float = 3e-4
@@ -39,7 +42,7 @@ class Train(Reading):
     """cpu, cuda, or auto (cuda if available)."""
     save_every: int = 10_000
     """Training steps between checkpoints."""
-    env: str | None = None
+    env: OptionalEnvName = None
     """An environment to evaluate the policy in during training."""
     eval_every: int = 100_000
     """Training steps between evaluations."""
@@ -48,7 +51,7 @@ class Train(Reading):
 
     def run(self) -> None:
         """Trains, writing checkpoints."""
-        from closedform.device import choose_device
+        from closedform.device import choose_device, limit_threads
         from closedform.evaluation.environment import check_fit, check_seed
         from closedform.evaluation.environment_pool import EnvironmentPool
         from closedform.neural.config import NeuralConfig, TrainingConfig
@@ -61,6 +64,7 @@ class Train(Reading):
                 raise ConfigError(f"{name}: expected at least 1, found {getattr(self, name)}")
         check_seed(0, self.eval_episodes)
         device = choose_device(self.device)
+        limit_threads(provenance.n_cores())
         NeuralPolicy.check_folder(self.output)
         network = NeuralConfig()
         training = TrainingConfig(
@@ -97,6 +101,8 @@ class Train(Reading):
                         bar.update(trainer.step - bar.n)
                         bar.set_postfix_str(f"loss {float(trainer.loss):.4f}")
                     policy = checkpoint()
+                    if bar.disable and until < self.steps:  # nobody sees the bar, but a log tells how far it is
+                        print(f"step {until} of {self.steps}, loss {float(trainer.loss):.4f}", flush=True)
                     if environments and (until % self.eval_every == 0 or until == self.steps):
                         bar.write(f"step {until}: {self._evaluate(policy, environments)}")
             except KeyboardInterrupt:
@@ -119,48 +125,69 @@ class Train(Reading):
 class Edit(Reading):
     """Edit a trained neural policy with demonstrations: `guide` it toward some, or `augment` it with new ones."""
 
-    edit: Positional[Literal["guide", "augment"]]
-    """The kind of edit."""
-    neural: Positional[str]
+    neural: Positional[PolicyName]
     """Folder of the neural policy, or the name of one that comes with the package: pusht-dit, pusht-dit-left."""
-    demos: str
-    """Demonstrations of the wanted (guide) or the new (augment) behavior; a path, or the name of a dataset."""
-    everything: str | None = None
-    """For `guide`: all demonstrations, including those of the wanted behavior."""
-    w: float | None = None
-    """For `guide`: the guidance strength; 0.5 by default."""
-    off_below: float | None = None
-    """For `guide`: the index of the noise level at and below which guidance is off; 2 by default."""
-    familiar: str | None = None
-    """For `augment`: the network's training demonstrations, if available; they describe where the network is reliable
-    better than their mean and covariance, which are stored with the policy."""
-    c: float | None = None
-    """For `augment`: the width of the network's kernel relative to its training data; 0.8 by default, 1 with
-    --familiar."""
     output: Output
     """Folder for the edited policy, which `eval` accepts as --policy."""
 
     def run(self) -> None:
         """Builds the edited policy and saves it."""
-        from closedform.editing.augmented_policy import AugmentedPolicy
-        from closedform.editing.edited_policy import demonstrations_for
-        from closedform.editing.guided_policy import GuidedPolicy
         from closedform.neural.policy import NeuralPolicy
 
-        others = {"guide": ("familiar", "c"), "augment": ("everything", "w", "off_below")}[self.edit]
-        for name in others:
-            if getattr(self, name) is not None:
-                raise ConfigError(f"{self.edit}: expected no --{name.replace('_', '-')}, found {getattr(self, name)}")
-        neural = NeuralPolicy.load(self.neural)
-        form = demonstrations_for(neural, self.read(self.demos))
-        if self.edit == "augment":
-            familiar = None if self.familiar is None else demonstrations_for(neural, self.read(self.familiar))
-            policy = AugmentedPolicy(neural, form, familiar, c=self.c)
-        elif self.everything is None:
-            raise ConfigError("guide: expected --everything with all demonstrations, found none")
-        else:
-            everything = demonstrations_for(neural, self.read(self.everything))
-            given = {name: value for name in ("w", "off_below") if (value := getattr(self, name)) is not None}
-            policy = GuidedPolicy(neural, form, everything, **given)
-        policy.save(self.output)
-        print(f"{type(policy).__name__} of {self.neural} and {self.demos}: {self.output}")
+        with progress_bar() as say:
+            say("the network", 0.0)
+            neural = NeuralPolicy.load(self.neural)
+            say("the demonstrations", 0.3)
+            policy = self.edited(neural)
+            say("saving", 0.9)
+            policy.save(self.output)
+            say("done", 1.0)
+        print(f"{type(policy).__name__} of {self.neural}: {self.output}")
+
+    def edited(self, neural: NeuralPolicy) -> Policy[Any]:
+        """The edited policy."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guide(Edit):
+    """Guide a neural policy toward the behavior of some of its demonstrations."""
+
+    demos: DemosName
+    """Demonstrations of the wanted behavior: a path, or the name of a dataset."""
+    everything: DemosName
+    """All demonstrations, including those of the wanted behavior."""
+    w: float = 0.5
+    """The guidance strength."""
+    off_below: float = 2.0
+    """The index of the noise level at and below which guidance is off."""
+
+    def edited(self, neural: NeuralPolicy) -> Policy[Any]:
+        """The guided policy."""
+        from closedform.editing.edited_policy import demonstrations_for
+        from closedform.editing.guided_policy import GuidedPolicy
+
+        wanted, everything = (demonstrations_for(neural, self.read(name)) for name in (self.demos, self.everything))
+        return GuidedPolicy(neural, wanted, everything, w=self.w, off_below=self.off_below)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augment(Edit):
+    """Augment a neural policy with demonstrations of a behavior that it has not seen."""
+
+    demos: DemosName
+    """Demonstrations of the new behavior: a path, or the name of a dataset."""
+    familiar: OptionalDemosName = None
+    """The network's training demonstrations, if available; they describe where the network is reliable better than
+    their mean and covariance, which are stored with the policy."""
+    c: Annotated[float | None, arg(metavar="C")] = None
+    """The width of the network's kernel relative to its training data; 0.8 by default, 1 with --familiar."""
+
+    def edited(self, neural: NeuralPolicy) -> Policy[Any]:
+        """The augmented policy."""
+        from closedform.editing.augmented_policy import AugmentedPolicy
+        from closedform.editing.edited_policy import demonstrations_for
+
+        new = demonstrations_for(neural, self.read(self.demos))
+        familiar = None if self.familiar is None else demonstrations_for(neural, self.read(self.familiar))
+        return AugmentedPolicy(neural, new, familiar, c=self.c)

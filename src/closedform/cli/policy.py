@@ -5,30 +5,41 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from tyro.conf import Positional, UseAppendAction
+from tyro.conf import Positional, UseAppendAction, arg
 
 from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy
 from closedform.cli import streams
-from closedform.cli.data import ChoosingLayouts, Output, Reading, progress_bar
+from closedform.cli.data import ChoosingLayouts, DemosName, OptionalDemosName, Output, Reading, progress_bar
 from closedform.cli.working import Working
+from closedform.device import limit_threads
 from closedform.errors import ConfigError
 from closedform.figures import pyplot
 from closedform.files import check_writable, write_file
-from closedform.policies.choice import make_policy, write_config
+from closedform.policies.choice import make_policy, parse_settings, write_config
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.saving import verify
+
+if TYPE_CHECKING:
+    from closedform.evaluation.environment import Renders
+
+
+PolicyName = Annotated[str, arg(metavar="POLICY")]
+EnvName = Annotated[str, arg(metavar="ENV")]
+OptionalEnvName = Annotated[str | None, arg(metavar="ENV")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choosing:
     """The choice of a policy."""
 
-    policy: str = "default"
-    """default, paper, 1nn, vinn, a file written by `tune`, a saved policy's folder, or pusht-dit or pusht-dit-left."""
+    policy: PolicyName = "default"
+    """default, paper, 1nn, vinn, a file written by `tune`, a saved policy's folder, a fleet as in docs/fleet.md, or
+    pusht-dit or pusht-dit-left."""
     set: UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """Parameters to override, as name=value."""
 
@@ -41,14 +52,27 @@ class Choosing:
 
     def make(self, demos: Demos | None) -> Policy[Any]:
         """Builds the policy."""
-        return make_policy(self.policy, demos, self.settings)
+        if self.policy.startswith("fleet:"):
+            if demos is not None:
+                raise ConfigError(f"{self.policy}: expected no demonstrations, since the fleet has them, found some")
+            return self.make_fleet(self.policy)
+        policy = make_policy(self.policy, demos, self.settings)
+        limit_threads(1)
+        return policy
+
+    def make_fleet(self, source: str) -> Policy[Any]:
+        """Opens the policy of a fleet."""
+        from closedform.fleet.source import open_fleet
+
+        with progress_bar() as say:
+            return open_fleet(source, parse_settings(ClosedFormConfig, self.settings), say)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit(Reading, Choosing, ChoosingLayouts):
     """Build a policy from demonstrations and save it; nothing is trained."""
 
-    demos: Positional[str]
+    demos: Positional[DemosName]
     """A path, or the name of a dataset (`closedform data list`)."""
     output: Output
     """Folder for the policy."""
@@ -75,7 +99,7 @@ class Fit(Reading, Choosing, ChoosingLayouts):
 class Index(Reading, Choosing, ChoosingLayouts):
     """Index any number of demonstrations with faiss and save a memory-mapped policy."""
 
-    demos: Positional[str]
+    demos: Positional[DemosName]
     """A path, or the name of a dataset (`closedform data list`)."""
     output: Output
     """Folder for the policy."""
@@ -115,7 +139,7 @@ class Index(Reading, Choosing, ChoosingLayouts):
 class Tune(Reading, ChoosingLayouts, Working):
     """Choose parameters from the demonstrations alone, by leave-one-out prediction."""
 
-    demos: Positional[str]
+    demos: Positional[DemosName]
     """A path, or the name of a dataset (`closedform data list`)."""
     preset: Literal["default", "paper"] = "default"
     """The initial configuration; parameters that are not tuned keep its values."""
@@ -144,37 +168,48 @@ class Tune(Reading, ChoosingLayouts, Working):
 
 @dataclass(frozen=True, kw_only=True)
 class Explain(Choosing, ChoosingLayouts):
-    """Explain a policy's plan for one observation or at one step of a rollout."""
+    """Explain a policy's plans in a rollout, or for one observation: an interactive page and a figure."""
 
-    demos: str | None = None
+    demos: OptionalDemosName = None
     """The demonstrations: a path, or the name of a dataset; not needed for a saved policy."""
     observation: tuple[float, ...] = ()
     """The numbers of the observation to explain."""
-    env: str | None = None
+    env: OptionalEnvName = None
     """Alternatively, the environment of a rollout; the scene is then drawn as well."""
     seed: int = 100000
     """Seed of the rollout, or of the plan."""
-    step: int = 0
-    """Step of the rollout; the first plan at or after this step is explained."""
+    step: Annotated[int | None, arg(metavar="STEP")] = None
+    """Step of the rollout; the first plan at or after this step is explained. By default the one that raised the score
+    most."""
     false_alarm_rate: float = 0.01
     """False-alarm rate: the fraction of familiar observations that may be called out of range."""
     output: Output = Path("explanation.png")
-    """The PNG file to write."""
+    """The PNG file to write; the page is written beside it as .html."""
     json: bool = False
     """Print JSON instead of text."""
 
     def run(self) -> None:
-        """Prints the demonstrations behind the plan and draws the figure."""
-        from closedform.analysis.explain import explain, explain_rollout
+        """Prints the demonstrations behind the plan, draws the figure and writes the page."""
+        from closedform.analysis.explain import eventful_step, explain, explain_rollout
         from closedform.analysis.explain_figure import draw_explanation
+        from closedform.analysis.explain_page import explanation_page
         from closedform.analysis.familiarity import measure_familiarity
-        from closedform.evaluation.environment import Scene, check_fit, check_seed, make_environment
+        from closedform.analysis.stage import Stage
+        from closedform.evaluation.environment import Renders, Scene, check_fit, check_seed, make_environment
+        from closedform.evaluation.rollout import roll_out
         from closedform.evaluation.study import demos_for
+        from closedform.evaluation.video import require_av
 
         check_seed(self.seed)
         check_writable(self.output)
+        page = self.output.with_suffix(".html")
+        if page == self.output:
+            raise ConfigError(
+                f"output: expected the name of a PNG file, found {self.output}; the page is written beside it"
+            )
+        check_writable(page)
         pyplot()  # fails now rather than after the work
-        if self.step < 0:
+        if self.step is not None and self.step < 0:
             raise ConfigError(f"step: expected 0 or more, found {self.step}")
         if not self.observation and self.env is None:
             raise ConfigError("expected --observation NUMBERS, or --env NAME with --seed and --step, found neither")
@@ -193,28 +228,48 @@ class Explain(Choosing, ChoosingLayouts):
             )
         if self.observation:
             policy.check_observations(np.array([self.observation]))
-        elif environment and self.step >= environment.max_steps:
+        elif environment and self.step is not None and self.step >= environment.max_steps:
             raise ConfigError(
                 f"step: expected less than the episode length, {environment.max_steps}, found {self.step}"
             )
+        stage = Stage(policy.observation_layout, policy.action_layout, environment)
+        rollout, frames = None, []
+        if stage.kind == "film":
+            require_av()  # fails now rather than after the work
         with progress_bar() as say:
             say("leave-one-out distances", 0.0)
             familiarity = measure_familiarity(policy, self.false_alarm_rate)
-        if self.observation:
-            explanation = explain(policy, self.observation, familiarity, seed=self.seed)
-            title = "An observation"
-        else:
-            assert environment is not None
-            explanation = explain_rollout(environment, policy, familiarity, seed=self.seed, step=self.step)
-            title = f"{self.env}, seed {self.seed}, step {explanation.step}"
-        scene = environment if isinstance(environment, Scene) else None
-        picture = draw_explanation(explanation, policy.action_layout, scene, title)
-        write_file(self.output, picture)
+            if self.observation:
+                explanation = explain(policy, self.observation, familiarity, seed=self.seed)
+                title = "The plan for an observation"
+            else:
+                assert environment is not None
+                say("the episode", 0.3)
+                shown = environment if stage.kind == "film" and isinstance(environment, Renders) else None
+                watch = partial(_keep_picture, shown, frames) if shown else None
+                rollout = roll_out(environment, policy, self.seed, watch)
+                say("the plan", 0.7)
+                step = eventful_step(rollout) if self.step is None else self.step
+                explanation = explain_rollout(environment, policy, familiarity, seed=self.seed, step=step)
+                title = f"{self.env}, seed {self.seed}"
+            say("the figure", 0.8)
+            scene = environment if isinstance(environment, Scene) else None
+            told = title if rollout is None else f"{title}, step {explanation.step}"
+            picture = draw_explanation(explanation, policy.action_layout, scene, told)
+            say("the page", 0.9)
+            text = explanation_page(
+                explanation, policy, stage, picture, title, environment=environment, rollout=rollout, frames=frames
+            )
+            write_file(self.output, picture)
+            write_file(page, text)
+            say("done", 1.0)
         facts = explanation.to_json()
         if self.json:
             print(json.dumps(facts, indent=2))
             return
         plan = explanation.plan
+        if rollout is not None:
+            print(f"{title}: the plan at step {explanation.step} of {len(rollout.actions)}")
         state = "OUT OF RANGE" if facts["alarm"] else "familiar"
         print(
             f"{state}: distance {plan.distance:.2f}, farther than {facts['share_of_demonstrations_nearer']:.1%} of "
@@ -227,14 +282,18 @@ class Explain(Choosing, ChoosingLayouts):
         )
         for row in facts["demonstrations"][:10]:
             print(f"  episode {row['episode']:5}  step {row['step']:5}  weight {row['weight']:.3f}")
-        print(f"picture: {self.output}")
+        print(f"page: {page}, picture: {self.output}")
+
+
+def _keep_picture(environment: Renders, frames: list[np.ndarray]) -> None:
+    frames.append(environment.render())
 
 
 @dataclass(frozen=True)
 class Info:
     """Describe and verify a saved policy."""
 
-    folder: Positional[str]
+    folder: Positional[PolicyName]
     """Folder of the policy, or the name of one that comes with the package."""
     json: bool = False
     """Print JSON instead of text."""
@@ -250,6 +309,7 @@ class Info:
             "policy": type(policy).__name__,
             **made_of,
             **({"index": asdict(recall)} if recall else {}),
+            **_perceiver(policy),
             **({"parts": parts, "edit": getattr(policy, "parameters", {})} if parts else {}),
             "observation_layout": policy.observation_layout.to_json(),
             "action_layout": policy.action_layout.to_json(),
@@ -263,6 +323,9 @@ class Info:
         print(f"checked: {checked}")
         if recall:
             print(f"index: faiss, recall {recall.weighty:.3f} of the neighbors with weight")
+        if policy.perceiver is not None:
+            cameras = ", ".join(f"{name} of {s[1]}x{s[0]}" for name, s in policy.perceiver.shapes.items())
+            print(f"takes images: {cameras}, perceived as {policy.perceiver.kind}")
         for name, counts in parts.items():
             print(f"{name}: {_counts(counts)}")
         for name, value in facts.get("edit", {}).items():
@@ -275,6 +338,13 @@ class Info:
             print(f"{name.replace('_', ' ')}: {', '.join(entries)}")
         for name, value in facts["parameters"].items():
             print(f"  {name:18} {value}")
+
+
+def _perceiver(policy: Policy[Any]) -> dict[str, Any]:
+    if policy.perceiver is None:
+        return {}
+    cameras = {name: list(shape) for name, shape in policy.perceiver.shapes.items()}
+    return {"perceiver": {"kind": policy.perceiver.kind, "cameras": cameras}}
 
 
 def _made_of(policy: Policy[Any]) -> dict[str, int]:

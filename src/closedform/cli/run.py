@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from tyro.conf import arg
 
 from closedform import Policy, load_demos
 from closedform.cli import streams
-from closedform.cli.data import ChoosingLayouts, Output, progress_bar
+from closedform.cli.data import ChoosingLayouts, OptionalDemosName, Output, progress_bar
 from closedform.cli.policy import Choosing
 from closedform.errors import ConfigError
 from closedform.evaluation.environment import check_seed
@@ -46,14 +47,14 @@ class Run(Choosing, ChoosingLayouts):
 
     arm: Literal["ur", "twin"] = "twin"
     """The arm: ur (Universal Robots), or twin (simulated)."""
-    demos: str | None = None
+    demos: OptionalDemosName = None
     """The demonstrations: a path, or the name of a dataset; not needed for a saved policy."""
-    host: str | None = None
+    host: Annotated[str | None, arg(metavar="ADDRESS")] = None
     """Address of the robot, for --arm ur. With --arm twin, a loopback address such as 127.0.0.17: the twin then runs on
     the wall clock behind a fake controller there, and ur_rtde speaks to it."""
-    setup: Path | None = None
+    setup: Annotated[Path | None, arg(metavar="FILE")] = None
     """File that says which arm it is, its tool and its workplane, for --arm ur; see docs/robot.md."""
-    camera: str | None = None
+    camera: Annotated[str | None, arg(metavar="CAMERA")] = None
     """The camera, for --arm ur: its number, device or address."""
     calibration: Path = Path("camera.json")
     """The camera's calibration, written by `closedform calibrate`."""
@@ -61,7 +62,7 @@ class Run(Choosing, ChoosingLayouts):
     """File that says where the markers are; see docs/robot.md."""
     latency: float = 0.05
     """Seconds from an exposure until its picture arrives."""
-    start: tuple[float, float] | None = None
+    start: Annotated[tuple[float, float] | None, arg(metavar="X Y")] = None
     """Where the tool starts, in the policy's units, for --arm ur; by default where it is."""
     episodes: int = 1
     """Number of episodes."""
@@ -75,7 +76,7 @@ class Run(Choosing, ChoosingLayouts):
     """An observation farther from the demonstrations than all but this fraction raises an alarm; 0 for none."""
     images: bool = False
     """Record every picture."""
-    view: str | None = None
+    view: Annotated[str | None, arg(metavar="VIEW")] = None
     """Show the camera's picture with markers, plan and alarms: browser (where you can also pause, stop and take over),
     or an mp4 file to write."""
     output: Output = Path("run")
@@ -290,7 +291,7 @@ class Run(Choosing, ChoosingLayouts):
         from closedform.demos.catalog import PUSHT_OBSERVATIONS
         from closedform.twin.block import coverage
 
-        if policy.observation_layout != PUSHT_OBSERVATIONS:
+        if policy.observation_layout.asymmetric != PUSHT_OBSERVATIONS:
             return None
         return lambda seen: coverage(1e-3 * seen[2], 1e-3 * seen[3], seen[4]) > self.coverage
 

@@ -8,14 +8,15 @@ import ipaddress
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from closedform import Policy
 from closedform.cli import streams
 from closedform.cli.data import ChoosingLayouts, Reading, progress_bar
 from closedform.cli.policy import Choosing
+from closedform.device import limit_threads
 from closedform.errors import ConfigError
 from closedform.policies.choice import make_policy
 from closedform.policies.folder import SHIPPED, find_folder
@@ -32,7 +33,7 @@ class Listening:
     """Address to listen on; 0.0.0.0 serves other machines, which needs a --token or a network you trust."""
     port: int = 8000
     """Port to listen on; 0 for any free one."""
-    token: str | None = None
+    token: Annotated[str | None, arg(metavar="TOKEN")] = None
     """What clients have to send as Authorization: Api-Key TOKEN, or as api_token to gr00t; by default everybody is
     served."""
     false_alarm_rate: float = 0.01
@@ -70,8 +71,9 @@ class Serve(Listening, Reading, Choosing, ChoosingLayouts):
     Ctrl-C stops it once the requests under way are answered.
     """
 
-    source: Positional[str]
-    """A saved policy's folder or name, or demonstrations: a path, or the name of a dataset (`closedform data list`)."""
+    source: Positional[Annotated[str, arg(metavar="SOURCE")]]
+    """A saved policy's folder or name, a fleet as in docs/fleet.md, or demonstrations: a path, or the name of a dataset
+    (`closedform data list`)."""
     dialect: Literal["openpi", "gr00t"] = "openpi"
     """The protocol: that of openpi, over WebSockets, or that of Isaac GR00T, over ZeroMQ."""
     learn: bool = False
@@ -88,6 +90,7 @@ class Serve(Listening, Reading, Choosing, ChoosingLayouts):
         if self.learn and self.dialect == "gr00t":
             raise ConfigError("--learn: expected with --dialect openpi, since that of GR00T cannot add demonstrations")
         policy = self._policy()
+        limit_threads(1)
         with progress_bar() as say:
             say("leave-one-out distances", 0.0)
             service = Service(policy, learn=self.learn, false_alarm_rate=self.false_alarm_rate)
@@ -96,6 +99,11 @@ class Serve(Listening, Reading, Choosing, ChoosingLayouts):
         self.listen(server, lambda: f"{policy} at {self.host} port {server.port}; Ctrl-C stops it", may)
 
     def _policy(self) -> Policy[Any]:
+        if self.source.startswith("fleet:"):
+            if self.policy != "default" or self.learn:
+                found = "--learn" if self.learn else f"--policy {self.policy}"
+                raise ConfigError(f"{self.source}: expected neither --policy nor --learn with a fleet, found {found}")
+            return self.make_fleet(self.source)
         if not is_saved(self.source):
             with progress_bar() as say:
                 return make_policy(self.policy, self.settle(self.read(self.source)), self.settings, progress=say)
@@ -125,14 +133,14 @@ class Monitor(Listening, Reading, ChoosingLayouts):
     keys: tuple[str, ...] = ()
     """Keys of a request whose numbers, in this order, are an observation; by default observation, state, or the names
     of the layout."""
-    upstream_token: str | None = None
+    upstream_token: Annotated[str | None, arg(metavar="TOKEN")] = None
     """What the policy server wants as Authorization: Api-Key TOKEN; by default what the client sends."""
     then: Literal["tell", "stop", "fallback"] = "tell"
     """What happens once the alarm has lasted: nothing but to tell, refuse to go on (stop), or act with the policy of
     --fallback until the alarm is over."""
     after: int = 3
     """For how many observations in a row the alarm has to last."""
-    fallback: str | None = None
+    fallback: Annotated[str | None, arg(metavar="POLICY")] = None
     """What acts instead: a saved policy's folder or name, or demonstrations; by default those of --demos."""
 
     def run(self) -> None:

@@ -7,11 +7,13 @@ import webbrowser
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from tyro.conf import arg
 
 from closedform import Demos, Episode, load_demos
+from closedform.cli.data import OptionalDemosName
 from closedform.cli.policy import Choosing
 from closedform.errors import ConfigError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
@@ -32,9 +34,9 @@ class Studio(Choosing):
     env: str = "pusht"
     """The environment: pusht, a task of robomimic such as lift, or one of your own (package.module:function); see
     docs/studio.md."""
-    demos: str | None = None
+    demos: OptionalDemosName = None
     """The demonstrations to begin with: a path, or the name of a dataset; by default none."""
-    record: Path | None = None
+    record: Annotated[Path | None, arg(metavar="FOLDER")] = None
     """Folder to record to, safe against crashes; the episodes in an existing one are there again."""
     seed: int = 0
     """Seed of the first start, counted up for the others. Evaluations use seeds from 100000."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
-from closedform.cli.data import ChoosingLayouts, Output, print_inferred
-from closedform.cli.policy import Choosing
+from closedform.cli.data import ChoosingLayouts, OptionalDemosName, Output, print_inferred
+from closedform.cli.policy import Choosing, EnvName
 from closedform.cli.working import Working
 from closedform.errors import ConfigError
 from closedform.figures import pyplot
@@ -20,12 +20,12 @@ from closedform.files import check_writable
 class Sweep(Choosing, ChoosingLayouts, Working):
     """Compare configurations on the same episodes; those that are clearly worse are stopped early."""
 
-    space: Positional[Path]
+    space: Positional[Annotated[Path, arg(metavar="SPACE")]]
     """A JSON file with lists of values, such as {"tau": [0.03, 0.07], "n_execute": [4, 8]}: all combinations are
     compared. A list of such grids is compared as one sweep."""
-    env: str = "pusht"
+    env: EnvName = "pusht"
     """The environment, as for `eval`."""
-    demos: str | None = None
+    demos: OptionalDemosName = None
     """The demonstrations: a path, or the name of a dataset (`closedform data list`)."""
     episodes: int = 50
     """Number of episodes of each configuration that is not eliminated."""

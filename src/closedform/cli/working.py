@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import arg
 
 from closedform.errors import ConfigError
 from closedform.evaluation.pool import Workers
@@ -14,10 +17,10 @@ from closedform.evaluation.ray_pool import Ray
 class Working:
     """Where episodes or trials run."""
 
-    workers: int | None = None
+    workers: Annotated[int | None, arg(metavar="N")] = None
     """Number of processes, one per core by default; with --ray, the most at once, by default one per CPU of
     the cluster. The result does not depend on it."""
-    ray: tuple[str, ...] | None = None
+    ray: Annotated[tuple[str, ...] | None, arg(metavar="[HOST:PORT]")] = None
     """Run on a Ray cluster, HOST:PORT or auto (that of this machine), or without an address on a new local one."""
 
     @property

@@ -15,8 +15,8 @@ from closedform.errors import DataError
 class Chunks:
     """The windows of one episode, as views where possible.
 
-    Window i observes steps `steps[i] - n_obs_steps + 1 .. steps[i]` and acts on `steps[i] .. steps[i] + n_action_steps
-    - 1`; its actions are `actions[steps[i] : steps[i] + n_action_steps]`.
+    Window i observes steps `steps[i] - n_obs_steps + 1 .. steps[i]`; its actions are those of the steps from `steps[i]`
+    on, `actions[steps[i] : steps[i] + n_action_steps]`.
 
     Attributes:
         observations: (n, n_obs_steps, D_o)

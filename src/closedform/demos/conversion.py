@@ -94,7 +94,7 @@ def to_targets(demos: Demos, scale: float | None = None) -> Demos:
             assert pair.scale is not None
             here = np.asarray(episode.observations, np.float64)[:, pair.observations]
             actions[:, pair.actions] = here + pair.scale * _pending(actions[:, pair.actions], pair.lag)
-        return Episode(episode.observations, actions)
+        return Episode(episode.observations, actions, images=episode.images)
 
     return _made(demos, converted, pairs, "vector", "position")
 
@@ -120,7 +120,7 @@ def to_displacements(demos: Demos, scale: float) -> Demos:
         for pair in pairs:
             here = np.asarray(episode.observations, np.float64)[:, pair.observations]
             actions[:, pair.actions] = (actions[:, pair.actions] - here) / scale
-        return Episode(episode.observations, actions)
+        return Episode(episode.observations, actions, images=episode.images)
 
     return _made(demos, converted, pairs, "position", "vector")
 

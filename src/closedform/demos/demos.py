@@ -10,8 +10,10 @@ from typing import Any, overload
 import numpy as np
 
 from closedform.demos.episode import Episode
+from closedform.demos.images import Images
 from closedform.demos.layout import Layout
 from closedform.errors import DataError
+from closedform.figures import html_table
 
 _RATES = (1e-6, 1e6)  # steps a second
 
@@ -20,7 +22,8 @@ class Demos(Sequence[Episode]):
     """A sequence of episodes that share their layouts.
 
     Args:
-        episodes: `Episode`s, pairs `(observations, actions)`, or dictionaries with these two keys.
+        episodes: `Episode`s, pairs `(observations, actions)`, the same with a dictionary of images by camera, or
+            dictionaries with these two keys.
         observation_layout: the meaning of each number of an observation; unknown by default.
         action_layout: the same for actions.
         rate: steps per second, if known.
@@ -31,12 +34,16 @@ class Demos(Sequence[Episode]):
 
     Attributes:
         finite: whether non-finite numbers were refused.
+        column_names: names of the numbers of observations and of actions, if the file has them.
         verified: how many episodes were verified against a checksum on reading.
+        perceiver: what made the observations from images: a `Perceiver` or the folder of a saved one; None if nothing.
     """
+
+    perceiver: Any = None
 
     def __init__(
         self,
-        episodes: Iterable[Episode | tuple[Any, Any] | Mapping[str, Any]],
+        episodes: Iterable[Episode | tuple[Any, Any] | tuple[Any, Any, Mapping[str, Images]] | Mapping[str, Any]],
         observation_layout: Layout | None = None,
         action_layout: Layout | None = None,
         rate: float | None = None,
@@ -54,6 +61,7 @@ class Demos(Sequence[Episode]):
             raise DataError(f"expected a sequence of episodes, found {episodes!r}")
         self.rate, self.skipped, self.recorded_in = rate, tuple(skipped), recorded_in
         self.finite, self.verified = finite, 0
+        self.column_names: tuple[tuple[str, ...] | None, tuple[str, ...] | None] = (None, None)
         self.episodes = tuple(as_episode(episode, index) for index, episode in enumerate(episodes))
         if not self.episodes:
             raise DataError("expected at least one episode, found none")
@@ -81,6 +89,11 @@ class Demos(Sequence[Episode]):
         """The total number of steps of all episodes."""
         return sum(map(len, self.episodes))
 
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """The names of the cameras that every episode has images of."""
+        return tuple(name for name in self.episodes[0].images if all(name in one.images for one in self.episodes))
+
     def all_observations(self) -> np.ndarray:
         """The observations of all episodes, concatenated: (n_steps, D_o)."""
         return np.concatenate([episode.observations for episode in self.episodes])
@@ -102,6 +115,24 @@ class Demos(Sequence[Episode]):
         demos.observation_layout, demos.action_layout = layouts
         return demos
 
+    def with_episodes(self, episodes: Iterable[Episode], observation_layout: Layout | None = None) -> Demos:
+        """Other episodes, one for each of these, with all else the same; observations may have another layout."""
+        return Demos(
+            episodes,
+            observation_layout or self.observation_layout,
+            self.action_layout,
+            self.rate,
+            self.tasks,
+            self.skipped,
+            self.recorded_in,
+            self.finite,
+        )
+
+    def _perceived(self, demos: Demos) -> Demos:
+        """Some of the same demonstrations, which were perceived as these and have the same names."""
+        demos.perceiver, demos.column_names = self.perceiver, self.column_names
+        return demos
+
     def where(self, keep: Any) -> Demos:
         """The runs of consecutive steps where `keep` (n_steps,) is true, each as an episode of its own.
 
@@ -118,18 +149,21 @@ class Demos(Sequence[Episode]):
         for index, episode in enumerate(self.episodes):
             kept = np.flatnonzero(np.diff(keep[start : start + len(episode)], prepend=False, append=False))
             for first, end in kept.reshape(-1, 2):
-                stretches.append(Episode(episode.observations[first:end], episode.actions[first:end]))
+                images = {camera: some[first:end] for camera, some in episode.images.items()}
+                stretches.append(Episode(episode.observations[first:end], episode.actions[first:end], images=images))
                 tasks.append(self.tasks[index] if self.tasks else "")
             start += len(episode)
-        return Demos(
-            stretches,
-            self.observation_layout,
-            self.action_layout,
-            self.rate,
-            tasks if self.tasks else None,
-            self.skipped,
-            self.recorded_in,
-        )
+        layouts = self.observation_layout, self.action_layout
+        kept = tasks if self.tasks else None
+        return self._perceived(Demos(stretches, *layouts, self.rate, kept, self.skipped, self.recorded_in))
+
+    def describe(self, what: str, index: int) -> str:
+        """Describes a number of `observations` or `actions` for a message, by the name of its column if it has one."""
+        layout = self.observation_layout if what == "observations" else self.action_layout
+        names, told = self.column_names[what == "actions"], layout.describe(index)
+        if names is None:
+            return told
+        return f"{names[index]}{told.removeprefix(f'entry {index}')}"
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -145,11 +179,23 @@ class Demos(Sequence[Episode]):
         if isinstance(index, slice):
             tasks = None if self.tasks is None else self.tasks[index]
             layouts = self.observation_layout, self.action_layout
-            return Demos(self.episodes[index], *layouts, self.rate, tasks, self.skipped, self.recorded_in)
+            some = Demos(self.episodes[index], *layouts, self.rate, tasks, self.skipped, self.recorded_in)
+            return self._perceived(some)
         return self.episodes[index]
 
     def __repr__(self) -> str:
         return f"Demos({len(self)} episodes, {self.n_steps} steps)"
+
+    def _repr_html_(self) -> str:
+        """The demonstrations in a notebook."""
+        lengths = [len(episode) for episode in self.episodes]
+        rows = [
+            ("episodes", f"{len(self)}, of {min(lengths)} to {max(lengths)} steps"),
+            ("steps", f"{self.n_steps}" + (f", {self.rate:g} per second" if self.rate else "")),
+            ("observations", f"{self.observation_layout.width} numbers: {self.observation_layout}"),
+            ("actions", f"{self.action_layout.width} numbers: {self.action_layout}"),
+        ]
+        return html_table("Demonstrations", rows)
 
 
 def valid_rate(rate: Any) -> float | None:
@@ -164,18 +210,24 @@ def valid_rate(rate: Any) -> float | None:
     return rate if isinstance(rate, int | float) else float(rate)
 
 
-def as_episode(value: Episode | tuple[Any, Any] | Mapping[str, Any], index: int) -> Episode:
-    """Makes an episode of a pair `(observations, actions)`; errors name the episode."""
+def as_episode(
+    value: Episode | tuple[Any, Any] | tuple[Any, Any, Mapping[str, Images]] | Mapping[str, Any], index: int
+) -> Episode:
+    """Makes an episode of `(observations, actions)`, possibly with images; errors name the episode."""
     if isinstance(value, Episode):
         return value
     try:
-        observations, actions = (value["observations"], value["actions"]) if isinstance(value, Mapping) else value
+        parts = (value["observations"], value["actions"]) if isinstance(value, Mapping) else value
+        observations, actions, *rest = parts
+        (images,) = rest or ({},)
+        if not isinstance(images, Mapping):
+            raise TypeError
     except (TypeError, ValueError, KeyError) as error:
         raise DataError(
             f"episode {index}: expected an Episode or a pair (observations, actions), found {type(value).__name__}"
         ) from error
     try:
-        return Episode(observations, actions)
+        return Episode(observations, actions, images=images)
     except DataError as error:
         raise DataError(f"episode {index}: {error}") from error
 

@@ -7,6 +7,7 @@ import http.client
 import os
 import re
 import shutil
+import socket
 import stat
 import tarfile
 import tempfile
@@ -48,6 +49,11 @@ def doubts(dataset: Dataset) -> list[str]:
 
 def _is_plain(url: str) -> bool:
     return url.startswith("http://")
+
+
+def _is_unknown_name(error: Exception) -> bool:
+    """Whether the name of a server could not be resolved."""
+    return isinstance(getattr(error, "reason", error), socket.gaierror)
 
 
 def get_dataset(dataset: Dataset, *, progress: bool = True, trust: bool = False) -> Path:
@@ -102,7 +108,8 @@ def _resolve(file: RemoteFile) -> tuple[str, str | None]:
         with urllib.request.urlopen(page, timeout=_TIMEOUT) as answer:
             text = answer.read(16 << 20).decode("utf-8", "replace")
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise LoadError(f"{page}: expected the package index to list {name}, found {error}") from error
+        hint = "; no internet?" if _is_unknown_name(error) else ""
+        raise LoadError(f"{page}: expected the package index to list {name}, found {error}{hint}") from error
     for link in re.findall(r'href="([^"]+)"', text):
         address = urllib.parse.urljoin(page, html.unescape(link).split("#")[0])
         if address.rsplit("/", 1)[-1] == f"{name}.tar.gz":
@@ -156,6 +163,11 @@ def download(
             except (OSError, http.client.HTTPException, ValueError) as error:
                 if isinstance(error, OSError) and error.errno == 28:
                     raise LoadError(f"{part}: no space left on the disk; the partial download is kept") from error
+                if _is_unknown_name(error):
+                    raise LoadError(
+                        f"{url}: the server's name could not be resolved: no internet? Download it elsewhere and put "
+                        f"it at {target}, or try again"
+                    ) from error
                 problem = str(error) or type(error).__name__
             after = part.stat().st_size if part.exists() else 0
             failures = 1 if after > before else failures + 1
@@ -180,7 +192,7 @@ def _alone(target: Path) -> Iterator[None]:
 
 def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: bool) -> None:
     """One attempt, resuming where the last one stopped; returns only when all announced bytes have arrived."""
-    from tqdm import tqdm
+    from closedform.progress import progress_bar
 
     begun = part.stat().st_size if part.exists() else 0
     if size is not None and begun == size:
@@ -203,7 +215,7 @@ def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: boo
             tag.unlink(missing_ok=True)
         announced = answer.headers.get("Content-Length")
         total = begun + int(announced) if announced is not None else size
-        bar = tqdm(total=total, initial=begun, unit="B", unit_scale=True, desc=part.stem, disable=not progress)
+        bar = progress_bar(total=total, initial=begun, unit="B", unit_scale=True, desc=part.stem, disable=not progress)
         with bar, part.open("ab" if continued else "wb") as file:
             while block := answer.read(_BLOCK):
                 if file.tell() + len(block) > (LARGEST if size is None else size):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from closedform.demos.images import Images
 from closedform.errors import DataError
 
 
@@ -17,10 +19,12 @@ class Episode:
     Attributes:
         observations: (T, D_o)
         actions: (T, D_a)
+        images: T images of each camera, by its name: references to where they are stored.
     """
 
     observations: np.ndarray
     actions: np.ndarray
+    images: Mapping[str, Images] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self):
         for name in ("observations", "actions"):
@@ -38,6 +42,12 @@ class Episode:
                 f"an episode has as many observations as actions, found {len(self.observations)} observations "
                 f"and {len(self.actions)} actions"
             )
+        for camera, images in self.images.items():
+            if len(images) != len(self.actions):
+                raise DataError(
+                    f"an episode has as many images as actions, found {len(images)} of {camera!r} and "
+                    f"{len(self.actions)} actions"
+                )
 
     @classmethod
     def view(cls, observations: np.ndarray, actions: np.ndarray) -> Episode:
@@ -45,6 +55,7 @@ class Episode:
         episode = object.__new__(cls)
         object.__setattr__(episode, "observations", observations)
         object.__setattr__(episode, "actions", actions)
+        object.__setattr__(episode, "images", {})
         return episode
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ from closedform.demos.inference.commands import ALONE, EXACT, Match, find_comman
 from closedform.demos.inference.company import rest_together
 from closedform.demos.inference.copies import find_copies
 from closedform.demos.inference.drafts import Draft, Part
-from closedform.demos.inference.inferred import Command, Copy, Finding, InferredLayouts, describe, layout_text
+from closedform.demos.inference.inferred import Command, Copy, Finding, InferredLayouts, describe
 from closedform.demos.inference.positions import (
     Group,
     find_positions,
@@ -29,7 +29,7 @@ from closedform.demos.inference.sample import WIDEST, Sample
 from closedform.demos.inference.turning import commanded_rotation, commanded_turns
 from closedform.demos.layout import register_inference
 
-__all__ = ["Command", "Copy", "Finding", "InferredLayouts", "describe", "infer_layouts", "layout_text"]
+__all__ = ["Command", "Copy", "Finding", "InferredLayouts", "describe", "infer_layouts"]
 ORDERED = 0.8  # confidence in an order of numbers below which a rotation stays `other`
 
 

@@ -136,6 +136,18 @@ class Layout:
         observations = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle"))
         actions = Layout.of(("hand", "position", 2))
 
+    The kinds of entries, with how many numbers they have; `Entry` says more:
+
+    - `position` (2 or 3): a point; in an action, an absolute target
+    - `vector` (2 or 3): a displacement or velocity
+    - `angle` (1): radians
+    - `quaternion` (4): x, y, z, w; `quaternion_wxyz` (4): w first
+    - `rotation6d` (6): two columns of a rotation matrix; `rotation6d_rows` (6): two rows
+    - `axis_angle` (3): the axis times the angle in radians
+    - `binary` (any): each number takes one of two values
+    - `other` (any): anything else
+    - `ignored` (any): not used at all; observations only
+
     An entry may say that its body looks the same when it is turned or mirrored:
 
         observations = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle", 1, "mirror_x"))
@@ -279,6 +291,11 @@ class Layout:
         for entry in self.entries:
             yield entry, slice(start, start + entry.size)
             start += entry.size
+
+    def __str__(self) -> str:
+        """The layout as `parse` reads it."""
+        entries = ([entry.body or "-", entry.kind, str(entry.size), entry.symmetry] for entry in self.entries)
+        return ", ".join(" ".join(filter(None, words)) for words in entries)
 
     def describe(self, index: int) -> str:
         """Describes the number at `index` for a message, such as `entry 4 (block angle)`."""

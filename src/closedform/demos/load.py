@@ -11,8 +11,10 @@ from typing import Any
 from closedform.demos.catalog import CATALOG, dataset_path
 from closedform.demos.conversion import to_displacements, to_targets
 from closedform.demos.demos import Demos
+from closedform.demos.episode import Episode
 from closedform.demos.formats import arrays, folder, lerobot, minari, replay_buffer, robomimic
 from closedform.demos.formats.common import ReadOptions, select
+from closedform.demos.formats.image_files import find_images
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
 
@@ -22,7 +24,10 @@ _WRITERS: dict[str, ModuleType] = {
     "zarr": replay_buffer,
     "robomimic": robomimic,
     "lerobot": lerobot,
+    "npz": arrays,
+    "csv": arrays,
 }
+KEEPS_IMAGES = ("zarr", "lerobot")  # formats that are written with them
 MOST_EPISODES = 1_000_000  # that can be requested
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
@@ -38,6 +43,7 @@ def load_demos(
     action_scale: float | None = None,
     observation_layout: Layout | None = None,
     action_layout: Layout | None = None,
+    images: str | Path | None = None,
     finite: bool = True,
 ) -> Demos:
     """Reads demonstrations in any supported format, which is detected from the content.
@@ -53,8 +59,23 @@ def load_demos(
             as rotation-6D; `displacements`, targets converted to displacements. See `demos.conversion`.
         action_scale: how far one unit of a displacement moves the body; None to estimate it from the data.
         observation_layout, action_layout: layouts that the file does not have, or that override its own.
+        images: a folder of image files `CAMERA/episode_000000/*.png`, for demonstrations that have none of their own.
         finite: whether to refuse non-finite numbers; a dataset report needs to see them.
     """
+    if images is not None:
+        given = load_demos(
+            source,
+            observation_keys=observation_keys,
+            action_key=action_key,
+            episodes=episodes,
+            mask=mask,
+            actions=actions,
+            action_scale=action_scale,
+            observation_layout=observation_layout,
+            action_layout=action_layout,
+            finite=finite,
+        )
+        return _with_images(given, Path(images), episodes if episodes is not None else range(len(given)))
     if episodes is not None and len(episodes) > MOST_EPISODES:
         raise ConfigError(f"episodes: expected at most {MOST_EPISODES} numbers, found {len(episodes)}")
     options = ReadOptions(
@@ -91,6 +112,19 @@ def load_demos(
     demos = _read(path, options, actions, action_scale)
     demos.rate = demos.rate or dataset.rate
     return demos
+
+
+def _with_images(demos: Demos, folder: Path, numbers: Sequence[int]) -> Demos:
+    """The same demonstrations, with references to the files of a folder."""
+    cameras = find_images(folder, numbers)
+    try:
+        some = [
+            Episode(episode.observations, episode.actions, images={name: every[i] for name, every in cameras.items()})
+            for i, episode in enumerate(demos)
+        ]
+    except DataError as error:
+        raise LoadError(f"{folder}: {error}") from error
+    return demos.with_episodes(some)
 
 
 def _read(path: Path, options: ReadOptions, actions: str, action_scale: float | None) -> Demos:
@@ -196,21 +230,29 @@ def save_demos(demos: Demos, path: str | Path, to: str | None = None) -> None:
 
     Args:
         demos: the demonstrations.
-        path: the destination; .zarr or .zarr.zip selects a replay buffer, .hdf5 or .h5 a robomimic file.
-        to: `folder`, `zarr`, `robomimic` or `lerobot`; by default it follows from the name, and is otherwise `folder`.
+        path: the destination; .zarr or .zarr.zip selects a replay buffer, .hdf5 or .h5 a robomimic file, and .npz and
+            .csv plain arrays, which keep no layouts.
+        to: `folder`, `zarr`, `robomimic`, `lerobot`, `npz` or `csv`; by default it follows from the name, and is
+            otherwise `folder`.
     """
-    path = Path(path)
-    if to is None:
-        if path.name.endswith((".zarr", ".zarr.zip")):
-            to = "zarr"
-        elif path.suffix in (".hdf5", ".h5"):
-            to = "robomimic"
-        elif path.suffix in ("", ".demos"):
-            to = "folder"
-        else:
-            raise ConfigError(
-                f"{path}: expected a name ending in .zarr, .zarr.zip, .hdf5 or no suffix, or an explicit format"
-            )
-    if to not in _WRITERS:
-        raise ConfigError(f"expected one of the formats {', '.join(_WRITERS)}, found {to!r}")
-    _WRITERS[to].write(demos, path)
+    _WRITERS[target_format(Path(path), to)].write(demos, Path(path))
+
+
+def target_format(path: Path, to: str | None = None) -> str:
+    """The format that `save_demos` writes."""
+    if to is not None:
+        if to not in _WRITERS:
+            raise ConfigError(f"expected one of the formats {', '.join(_WRITERS)}, found {to!r}")
+        if to in ("npz", "csv") and path.suffix != f".{to}":
+            raise ConfigError(f"{path}: expected a name ending in .{to}, found {path.suffix or 'none'}")
+        return to
+    if path.name.endswith((".zarr", ".zarr.zip")):
+        return "zarr"
+    if path.suffix in (".hdf5", ".h5"):
+        return "robomimic"
+    if path.suffix in (".npz", ".csv"):
+        return path.suffix[1:]
+    if path.suffix in ("", ".demos"):
+        return "folder"
+    expected = "a name ending in .zarr, .zarr.zip, .hdf5, .npz, .csv or no suffix, or an explicit format"
+    raise ConfigError(f"{path}: expected {expected}")

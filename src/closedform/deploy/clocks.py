@@ -15,6 +15,9 @@ class LockstepClock:
 
     What happens by itself in the world, such as control ticks and exposures of a camera, is registered with `every`
     and happens while time passes. What is due at the same time happens in the order of registration.
+
+    Args:
+        start: the time at first, in seconds.
     """
 
     def __init__(self, start: float = 0.0):
@@ -49,7 +52,11 @@ class LockstepClock:
 
 
 class PacedClock(LockstepClock):
-    """Simulated time that does not run ahead of the wall clock, for somebody who watches."""
+    """Simulated time that does not run ahead of the wall clock, for somebody who watches.
+
+    Args:
+        start: the time at first, in seconds.
+    """
 
     def __init__(self, start: float = 0.0):
         super().__init__(start)

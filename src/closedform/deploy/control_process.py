@@ -62,6 +62,9 @@ class ControlProcess:
     anybody (see `Mailbox`). If this process is stopped, hangs or is killed, no fresh plans arrive, and the controller
     halts the arm. If this process is gone, the other one completes its record and ends.
 
+    Args:
+        spec: the arm, how it is controlled, and where ticks are recorded.
+
     Attributes:
         note: what to know about the scheduling, in one line, or "".
     """

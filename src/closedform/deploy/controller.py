@@ -34,10 +34,14 @@ class Controller:
     All commands obey the limits of the joints, their speeds and their accelerations, whatever waypoints, stops and
     delays come; the tests draw them at random. The same calls give the same commands, to the bit.
 
+    Args:
+        kinematics: of the arm.
+        config: speeds, accelerations and what halts it.
+        workspace: where the tool may be.
+
     Attributes:
         mode, reason, stops, sequence: as in `Status`.
         joints, velocities: (6,) commanded last.
-        workspace: where the tool may be.
     """
 
     def __init__(self, kinematics: Kinematics, config: ControlConfig, workspace: Workspace):

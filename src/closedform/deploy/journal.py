@@ -111,7 +111,11 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """The lines of a journal; a last line that a killed process left unfinished is left out."""
+    """The lines of a journal; a last line that a killed process left unfinished is left out.
+
+    Args:
+        path: the file `journal.jsonl` of a run.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -51,10 +51,17 @@ class Normal(Protocol):
 def euler(
     denoiser: Denoiser, process: Process, noise: Array, *, n_steps: int, callback: Callback | None = None
 ) -> Array:
-    """Euler's method on the flow ODE (eq:flow_ode), from `noise` (..., n, D) at s = 1 to the chunks at s = 0.
+    """Euler's method on the flow ODE (eq:flow_ode), from noise at s = 1 to the chunks at s = 0.
 
     The step along (a_s - denoised) / s is written as an interpolation, so that the last one returns the denoised chunk
     itself and nothing divides by zero at s = 1.
+
+    Args:
+        denoiser: gives E[a_0 | a_s].
+        process: the noising process.
+        noise: (..., n, D), the samples at s = 1.
+        n_steps: the number of sampling steps.
+        callback: called with each `Step`.
     """
     return _run(denoiser, noise, step_weights(euler, process, n_steps), callback)
 
@@ -64,7 +71,12 @@ def ddim(
 ) -> Array:
     """The deterministic sampler of Song et al.: keep the estimated noise, lower its level.
 
-    `n_steps` may be smaller than the number of levels of a DDPM process.
+    Args:
+        denoiser: gives E[a_0 | a_s].
+        process: the noising process.
+        noise: (..., n, D), the samples at s = 1.
+        n_steps: the number of sampling steps; may be smaller than the number of levels of a DDPM process.
+        callback: called with each `Step`.
     """
     return _run(denoiser, noise, step_weights(ddim, process, n_steps), callback)
 
@@ -82,6 +94,14 @@ def ddpm(
 
     Written as the mean and variance of that Gaussian, which equals the paper's score form for a DDPM process and stays
     finite where the gain is zero. The last step adds no noise.
+
+    Args:
+        denoiser: gives E[a_0 | a_s].
+        process: the noising process.
+        noise: (..., n, D), the samples at s = 1.
+        n_steps: the number of sampling steps.
+        rng: a seed, or a source of normal random numbers.
+        callback: called with each `Step`.
     """
     rng = np.random.default_rng(rng) if isinstance(rng, int) else rng
     return _run(denoiser, noise, step_weights(ddpm, process, n_steps), callback, rng)

@@ -29,7 +29,7 @@ class Augmented:
             they are compared with another kernel's.
         neural_log_weight: of the neural point for the current observation, or (B, 1) for several.
         perturb_neural: whether the neural point is compared with the same perturbed samples as the demonstrations. The
-            paper does not perturb it, which costs demonstrations |perturbation|^2 / 2 sigma^2 relative to it: in the
+            paper does not perturb it, which costs demonstrations `|perturbation|^2 / 2 sigma^2` relative to it: in the
             last steps more than any observation weight, so that the network decides them.
         watch: called with the shares at every step.
     """

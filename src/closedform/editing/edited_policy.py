@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from closedform.policies.folder import (
     write_folder,
 )
 from closedform.policies.generated import refuse_infinite, unmeasured
+from closedform.policies.parameters import ClosedFormParameters
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, Streams, generator
@@ -184,23 +185,32 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         write_folder(folder, write)
 
 
-def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) -> ClosedFormPolicy:
-    """A closed-form policy to edit a neural one with, with the paper's parameters."""
+def demonstrations_for(
+    neural: NeuralPolicy, demos: Demos, **parameters: Unpack[ClosedFormParameters]
+) -> ClosedFormPolicy:
+    """A closed-form policy to edit a neural one with, with the paper's parameters.
+
+    Args:
+        neural: the policy to be edited, whose windows it takes.
+        demos: the demonstrations.
+        parameters: those of `ClosedFormPolicy`, in place of the paper's.
+    """
     plain = [Layout.plain(layout.width) for layout in (demos.observation_layout, demos.action_layout)]
     if plain == [neural.observation_layout, neural.action_layout]:  # a network that takes numbers as they are
         demos = Demos(demos.episodes, plain[0], plain[1], demos.rate)
     for what in ("observation_layout", "action_layout"):
         _check_layouts(getattr(neural, what), getattr(demos, what), "the demonstrations", what)
     config = neural.config
-    fitted = {
+    fitted: dict[str, Any] = {
         "n_obs_steps": config.n_obs_steps,
         "n_action_steps": config.n_future,
         "n_execute": config.n_execute,
         "features": "geometric",
         "n_neighbors": None,
         "bandwidth": 0.09 * math.sqrt(len(neural.normalization.mean)),  # the paper's table for editing has h
+        **parameters,
     }
-    return ClosedFormPolicy(demos, "paper", **{**fitted, **parameters})
+    return ClosedFormPolicy(demos, "paper", **fitted)
 
 
 def nearest_rows(policy: ClosedFormPolicy, windows: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:

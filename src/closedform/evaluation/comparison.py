@@ -35,7 +35,12 @@ class Comparison:
 
 
 def compare(first: EvaluationResult, second: EvaluationResult) -> Comparison:
-    """Compares two results in the same environment over their common seeds."""
+    """Compares two results in the same environment over their common seeds.
+
+    Args:
+        first: what is compared with.
+        second: what is compared; differences are second minus first.
+    """
     if first.subject.env != second.subject.env:
         raise DataError(
             f"expected results in the same environment, found {first.subject.env!r} and {second.subject.env!r}"

@@ -10,7 +10,7 @@ from closedform.evaluation.environment_pool import EnvironmentPool
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.episodes_job import Describe, EpisodesJob
 from closedform.evaluation.pool import Task, Workers
-from closedform.evaluation.processes import as_workers
+from closedform.evaluation.processes import Processes, as_workers
 from closedform.policies.policy import Policy
 
 
@@ -35,7 +35,10 @@ def evaluate(
         describe: returns the `extra` fields of an episode's result; must be picklable.
     """
     environments = environment if isinstance(environment, EnvironmentPool) else EnvironmentPool(environment)
-    return _evaluate(EpisodesJob(policy, environments, describe), seeds, as_workers(workers))
+    workers = as_workers(workers)
+    if isinstance(workers, Processes) and workers.n != 1 and seeds:
+        policy.warm_up()  # compiles here, once, what each process would compile
+    return _evaluate(EpisodesJob(policy, environments, describe), seeds, workers)
 
 
 def _evaluate(job: EpisodesJob, seeds: Sequence[int], workers: Workers) -> Iterator[EpisodeResult]:

@@ -17,6 +17,7 @@ from closedform.evaluation.intervals import Interval, bootstrap_ci95, wilson_ci9
 from closedform.evaluation.origin import Origin
 from closedform.evaluation.results_check import check_results, refuse, short
 from closedform.evaluation.subject import Subject
+from closedform.figures import html_table
 from closedform.files import read_json, write_file
 
 FORMAT = "closedform-results"
@@ -63,6 +64,24 @@ class EvaluationResult:
         taken = sorted(_NAMES & self.extra.keys())
         if taken:
             raise DataError(f"expected extra fields with new names, found the existing one {taken[0]!r}")
+
+    def __repr__(self) -> str:
+        n = f"{len(self.episodes)}" + ("" if self.complete else f" of {self.subject.n_episodes}")
+        name = self.subject.policy.get("name")
+        return (
+            f"EvaluationResult({name} in {self.subject.env}: success {self.success}, score {self.score}, {n} episodes)"
+        )
+
+    def _repr_html_(self) -> str:
+        """The result in a notebook."""
+        rows = [
+            ("success [95%]", str(self.success)),
+            ("score [95%]", str(self.score)),
+            ("steps", f"{self.mean_steps:.0f} on average"),
+            ("a plan", f"{self.latency_p50_ms:.2g} ms, p99 {self.latency_p99_ms:.2g} ms"),
+            ("episodes", f"{len(self.episodes)}" + ("" if self.complete else f" of {self.subject.n_episodes}")),
+        ]
+        return html_table(f"{self.subject.policy.get('name')} in {self.subject.env}", rows)
 
     @classmethod
     def of(cls, subject: Subject, episodes: Iterable[EpisodeResult], origin: Origin) -> EvaluationResult:

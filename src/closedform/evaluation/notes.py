@@ -27,6 +27,12 @@ def policy_notes(policy: Policy[Any]) -> list[str]:
             "only the world frame can be used, so demonstrations help only where they were recorded: declare the "
             "positions of bodies in the layouts of observations and actions"
         )
+    if policy.found_symmetry:
+        mirrored = next(entry for entry in policy.observation_layout.entries if entry.symmetry is not None)
+        notes.append(
+            f"the demonstrations show that {mirrored.body} looks the same in a mirror ({mirrored.symmetry}), so they "
+            "also count as their mirror images; --set find_symmetry=false if it does not"
+        )
     converted = isinstance(policy, DemonstrationPolicy) and policy.targets is not None
     if not converted and policy_meaning(policy) == "displacements":
         notes.append(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from closedform.errors import ConfigError
 from closedform.evaluation.pusht import PICTURE_SIZE
+from closedform.settings import check_settings, parse_settings
 
 _BOUNDS = {"noise": (0.0, 60.0), "shadow": (0.0, 0.9), "pattern": (0.0, 0.9), "light": (0.3, 1.5)}
 _WHITE = 250  # of 255: the table
@@ -30,27 +30,12 @@ class CameraSettings:
     light: float = 1.0
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            least, most = _BOUNDS[one.name]
-            if not least <= getattr(self, one.name) <= most:
-                found = getattr(self, one.name)
-                raise ConfigError(f"the camera's {one.name}: expected {least:g} to {most:g}, found {found}")
+        check_settings(self, _BOUNDS, "the camera")
 
     @classmethod
     def parse(cls, text: str) -> CameraSettings:
         """Reads settings such as `noise=8,light=0.8`; those not named are as by default."""
-        found: dict[str, float] = {}
-        for part in filter(None, (part.strip() for part in text.split(","))):
-            name, equals, value = part.partition("=")
-            if not equals or name not in _BOUNDS:
-                raise ConfigError(
-                    f"expected a setting of the camera ({', '.join(_BOUNDS)}) and its value, found {part!r}"
-                )
-            try:
-                found[name] = float(value)
-            except ValueError as error:
-                raise ConfigError(f"the camera's {name}: expected a number, found {value!r}") from error
-        return replace(cls(), **found)
+        return parse_settings(cls, text, "the camera")
 
     def take(self, clean: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The picture that the camera takes of a scene whose clean picture is given."""

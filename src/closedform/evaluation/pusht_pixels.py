@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from tqdm import tqdm
 
 from closedform.demos.catalog import PUSHT_ACTIONS, PUSHT_OBSERVATIONS
 from closedform.demos.demos import Demos
@@ -15,7 +14,8 @@ from closedform.demos.load import load_demos
 from closedform.evaluation.environment import StepResult
 from closedform.evaluation.pusht import PushT
 from closedform.evaluation.pusht_camera import CameraSettings
-from closedform.pixels import PlaneView, SeenPose
+from closedform.pixels import Body, PlaneView, SeenPose
+from closedform.progress import progress_bar
 
 _RECORDING = "pusht-embedded"  # its pictures are what the view is learned from
 _N_PICTURES = 300
@@ -46,7 +46,7 @@ class PushTPixels:
         self._simulator = PushT()
         self._tracker = self.view.tracker()
         self._rng = np.random.default_rng(0)
-        self.picture = np.empty(0, np.uint8)
+        self.picture: np.ndarray = np.empty((0, 0, 3), np.uint8)
         self.seen: SeenPose | None = None
         self.state = np.empty(0)
 
@@ -70,20 +70,27 @@ class PushTPixels:
         demos = load_demos(source)
         if demos.observation_layout not in _STATES:
             return demos
-        tracker, rng = self.view.tracker(), np.random.default_rng(0xCA3)
-        lit = CameraSettings(self.settings.noise, self.settings.shadow, self.settings.pattern)
         episodes = []
-        with tqdm(total=demos.n_steps, desc="perceiving", leave=False, disable=None) as bar:
-            for episode in demos.episodes:
-                tracker.reset()
-                seen = []
-                for state in episode.observations:
-                    self._simulator.restore(state)
-                    picture = lit.take(self._simulator.camera_picture(), rng)
-                    seen.append(self._observation(state, self._block(tracker.follow(picture))))
-                    bar.update()
-                episodes.append(Episode(np.array(seen), episode.actions))
+        with progress_bar(total=demos.n_steps, desc="perceiving", leave=False) as bar:
+            for number, episode in enumerate(demos.episodes):
+                episodes.append(self.perceived(episode, number))
+                bar.update(len(episode))
         return Demos(episodes, self.observation_layout, self.action_layout, self.rate)
+
+    def perceived(self, episode: Episode, seed: int = 0) -> Episode:
+        """An episode of states (T, 5), rendered and perceived; the seed is of the camera's noise."""
+        tracker, rng = self.view.tracker(), np.random.default_rng([0xCA3, seed])
+        lit, seen = CameraSettings(self.settings.noise, self.settings.shadow, self.settings.pattern), []
+        for state in episode.observations:
+            self._simulator.restore(state)
+            poses = tracker.follow(lit.take(self._simulator.camera_picture(), rng))
+            seen.append(self._observation(state, self._block(poses)))
+        return Episode(np.array(seen), episode.actions)
+
+    @property
+    def found(self) -> list[tuple[Body, SeenPose]]:
+        """All bodies in the last picture, with their poses."""
+        return list(zip(self.view.bodies.bodies, self._tracker.poses, strict=True))
 
     def _look(self, state: np.ndarray) -> np.ndarray:
         self.state, self.picture = state, self.settings.take(self._simulator.camera_picture(), self._rng)

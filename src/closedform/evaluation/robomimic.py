@@ -201,7 +201,7 @@ class Robomimic:
             self._shown = mujoco.MjvOption()
             self._shown.geomgroup[0] = 0  # shapes that only collide
         self._renderer.update_scene(data, _CAMERA, self._shown)
-        return self._renderer.render()
+        return np.array(self._renderer.render())  # older versions of MuJoCo reuse the image
 
     def hand(self) -> np.ndarray:
         """The position of the first hand, (3,), for `Steering`."""

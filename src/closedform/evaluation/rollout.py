@@ -120,7 +120,14 @@ def roll_out_together(
     seeds: Sequence[int],
     watch: Callable[[], None] | None = None,
 ) -> list[Rollout]:
-    """Runs several episodes in lockstep, each in its own environment; plans that are due are made in one batch."""
+    """Runs several episodes in lockstep, each in its own environment; plans that are due are made in one batch.
+
+    Args:
+        environments: one for each episode.
+        policy: what acts in all of them.
+        seeds: of the episodes, and of the agents' random numbers.
+        watch: called without arguments before the first step and after each one.
+    """
     everything = [
         _Episode(place, policy.agent(seed=seed), seed) for place, seed in zip(environments, seeds, strict=True)
     ]

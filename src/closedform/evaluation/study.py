@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from closedform import provenance
 from closedform.demos.catalog import CATALOG
 from closedform.demos.chosen_layouts import choose_layouts, parse_layouts
@@ -44,6 +42,7 @@ from closedform.policies.config import PolicyConfig
 from closedform.policies.folder import SHIPPED
 from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
+from closedform.progress import progress_bar
 
 SAVE_EVERY = 10.0  # seconds between saves of partial results
 
@@ -229,9 +228,7 @@ class Study:
         results = evaluate(self.policy, self.environments, todo, workers=as_workers(workers), describe=self.describe)
         saved = time.monotonic()
         try:
-            with tqdm(
-                total=self.n_episodes, initial=len(episodes), desc=name or None, leave=False, disable=None
-            ) as bar:
+            with progress_bar(total=self.n_episodes, initial=len(episodes), desc=name or None, leave=False) as bar:
                 for episode in results:
                     episodes.append(episode)
                     bar.update()

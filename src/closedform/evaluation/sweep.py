@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from closedform.errors import ConfigError
 from closedform.evaluation.comparison import Comparison, compare
@@ -21,6 +20,7 @@ from closedform.evaluation.pool import Pool, Task, Workers
 from closedform.evaluation.processes import as_workers
 from closedform.evaluation.study import Study
 from closedform.files import check_writable
+from closedform.progress import progress_bar
 
 SAVE_EVERY = 10.0  # seconds between saves of partial results
 By = Literal["score", "success"]
@@ -94,7 +94,7 @@ def sweep(
     try:
         with (
             as_workers(workers).pool(jobs) as pool,
-            tqdm(total=len(studies) * len(seeds), leave=False, disable=None) as bar,
+            progress_bar(total=len(studies) * len(seeds), leave=False) as bar,
         ):
             for start in range(0, len(seeds), look):
                 block = seeds[start : start + look]

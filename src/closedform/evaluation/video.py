@@ -14,7 +14,10 @@ from closedform.evaluation.environment import can_render
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.rollout import Rollout, roll_out
 from closedform.evaluation.study import Study
+from closedform.figures import embedded
 from closedform.files import write_file
+
+_SIZES = ((320, 24), (240, 28), (160, 32))  # pixels and quality of a film for a page, until it is small enough
 
 
 def film(study: Study, episodes: Sequence[EpisodeResult], n: int, folder: Path) -> list[Path]:
@@ -52,16 +55,44 @@ def require_av() -> Any:
     return av
 
 
-def encode(frames: Sequence[np.ndarray], rate: float) -> bytes:
-    """An mp4 file (H.264, which every browser plays) of images (height, width, 3)."""
+def encode(
+    frames: Sequence[np.ndarray],
+    rate: float,
+    *,
+    largest: int | None = None,
+    quality: int = 23,
+    key_frames: int | None = None,
+) -> bytes:
+    """An mp4 file (H.264, which every browser plays).
+
+    Args:
+        frames: images (height, width, 3).
+        rate: images per second.
+        largest: the most pixels of a side; larger images are made smaller.
+        quality: libx264's constant rate factor, 0 to 51; a smaller one is clearer.
+        key_frames: images from one key frame to the next; a film with many can be looked through quickly.
+    """
     av = require_av()
     buffer = BytesIO()
-    height, width = (size - size % 2 for size in frames[0].shape[:2])  # H.264 halves the resolution of colors
+    rows, columns = frames[0].shape[:2]
+    scale = min(1.0, (largest or max(rows, columns)) / max(rows, columns))
+    height, width = (max(2, round(scale * size) // 2 * 2) for size in (rows, columns))  # H.264 halves colors
+    options = {"crf": str(quality), **({"g": str(key_frames)} if key_frames else {})}
     with av.open(buffer, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=round(rate), options={"crf": "23"})
+        stream = container.add_stream("libx264", rate=round(rate), options=options)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         for frame in frames:
-            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame[:height, :width]), format="rgb24")
-            container.mux(stream.encode(picture))
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
+            container.mux(stream.encode(picture.reformat(width=width, height=height, format="yuv420p")))
         container.mux(stream.encode())
     return buffer.getvalue()
+
+
+def film_url(frames: Sequence[np.ndarray], rate: float, most_bytes: int) -> str:
+    """A film for a page, as a data URL: as large and clear as fits in some bytes, and quick to look through."""
+    content = b""
+    for size, quality in _SIZES:
+        content = encode(frames, rate, largest=size, quality=quality, key_frames=10)
+        if len(content) * 4 / 3 <= most_bytes:  # base64 takes a third more
+            break
+    return embedded(content, "video/mp4")

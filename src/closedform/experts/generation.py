@@ -54,8 +54,8 @@ def generate(
     check_writable(path)
     if path.exists():
         raise LoadError(f"{path}: expected a path that does not exist yet; choose another name or remove what is there")
-    h5py = require("h5py", "writing a robomimic file")
     environment_arguments(task)  # reports missing packages now
+    h5py = require("h5py", "writing a robomimic file")
     partial = Partial(h5py, path.with_name(path.name + ".partial"), task, seed)
     successes, in_a_row = sum(partial.tried.values()), 0
     with closing(_recordings(task, iter(range(seed + len(partial.tried), N_SEEDS)), where)) as recordings:

@@ -3,6 +3,8 @@
 from closedform.fleet.fleet_policy import FleetPolicy
 from closedform.fleet.fleet_row import FleetRow
 from closedform.fleet.fleet_table import FleetTable, Pushed
+from closedform.fleet.publish import publish
+from closedform.fleet.search_policy import SearchPolicy
 from closedform.fleet.where import Where
 
-__all__ = ["FleetPolicy", "FleetRow", "FleetTable", "Pushed", "Where"]
+__all__ = ["FleetPolicy", "FleetRow", "FleetTable", "Pushed", "SearchPolicy", "Where", "publish"]

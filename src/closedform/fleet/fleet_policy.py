@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Unpack
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.errors import ClosedFormError, ConfigError, LoadError
+from closedform.files import read_json
 from closedform.fleet.fleet_row import REMOVED, FleetRow, read_layouts
 from closedform.fleet.fleet_table import FleetTable, check_alike, checked_uri, live
 from closedform.fleet.replica import Change, Origin, Replica
@@ -19,10 +20,12 @@ from closedform.fleet.where import Where
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
 from closedform.policies.generated import Made
+from closedform.policies.parameters import ClosedFormParameters
 from closedform.policies.plan import ReplicaState
 from closedform.policies.saving import save_policy
 from closedform.retrieval.build import build_model, stays_recorded
 from closedform.retrieval.in_memory import InMemory
+from closedform.retrieval.model import Model
 from closedform.retrieval.pace import gently
 from closedform.retrieval.recorded_steps import Progress, RecordedSteps
 
@@ -62,7 +65,7 @@ class FleetPolicy(ClosedFormPolicy):
         period: float | None = PERIOD,
         clock: Callable[[], float] = time.monotonic,
         progress: Progress | None = None,
-        **parameters: Any,
+        **parameters: Unpack[ClosedFormParameters],
     ):
         self._uri, self._where, self._options, self._clock = checked_uri(uri), Where.of(where), options, clock
         made = self.make_config(preset, config, None, parameters)
@@ -91,6 +94,27 @@ class FleetPolicy(ClosedFormPolicy):
     def names(self) -> frozenset[str]:
         """The sha256 of the episodes that it holds."""
         return frozenset(self._live)
+
+    @property
+    def table(self) -> FleetTable:
+        """The fleet's table; a `LoadError` if the store is away."""
+        return self._connected()
+
+    @property
+    def options(self) -> Mapping[str, str] | None:
+        """The options of the object store."""
+        return self._options
+
+    def merged(self) -> tuple[Model, dict[str, Any], int]:
+        """The model, the content of config.json of the policy saved from it, and how many rows of the table it knows.
+
+        What it holds is saved first, unless it was saved since its last change.
+        """
+        with self._refreshing:
+            if self._replica.n_parts:
+                self._merge()
+            content = read_json(self._replica.policy / "config.json", "a saved policy")
+            return self._model, content, self._rows
 
     def refresh(self) -> bool:
         """Looks for changes of the fleet now; returns whether the store was reached."""
@@ -198,7 +222,8 @@ class FleetPolicy(ClosedFormPolicy):
             elif change.name not in self._live:
                 self._live[change.name] = change.number
                 added[change.number] = change.episode
-        kept = {number: episode for number, episode in held.items() if number in set(self._live.values())}
+        there = set(self._live.values())
+        kept = {number: episode for number, episode in held.items() if number in there}
         n_added = sum(map(len, added.values()))
         if base is not None and base.config == config and kept and n_added <= _TAIL * base.n_windows:
             self.__setstate__(base.__getstate__())

@@ -51,6 +51,10 @@ class FleetTable:
     appends a row that says so. Rows are numbered in the order of their commits, whatever clocks say.
 
     Use `create` or `open`.
+
+    Attributes:
+        uri: its address.
+        identity: what tells it from another one at the same address.
     """
 
     def __init__(self, uri: str, table: Any, identity: str):
@@ -67,8 +71,8 @@ class FleetTable:
         """
         uri = checked_uri(uri)
         identity = uuid.uuid4().hex
-        with _writing(uri):
-            database = _connect(uri, options)
+        with writing(uri):
+            database = connect(uri, options)
             if NAME in database.list_tables().tables:
                 raise ConfigError(f"{uri}: expected no fleet yet, found one")
             metadata = {FORMAT: FORMAT_VERSION, "identity": identity}
@@ -84,7 +88,7 @@ class FleetTable:
         if "://" not in uri and not (Path(uri) / f"{NAME}.lance").is_dir():  # which connecting would create
             raise LoadError(f"{uri}: expected a fleet, found none; {advice}")
         with reading(uri):
-            database = _connect(uri, options)
+            database = connect(uri, options)
             if NAME not in database.list_tables().tables:
                 raise LoadError(f"{uri}: expected a fleet, found none; {advice}")
             table = database.open_table(NAME)
@@ -172,6 +176,16 @@ class FleetTable:
             except DataError as error:
                 skip(error)
 
+    def episodes_at(self, numbers: Sequence[int]) -> list[Episode]:
+        """The episodes of rows, given by their numbers; a `DataError` if one is damaged or gone."""
+        with reading(self.uri):
+            query = self._table.take_row_ids(list(numbers)).select([*LIGHT, *_NUMBERS]).with_row_id()
+            found = {row["_rowid"]: row for row in query.to_arrow().to_pylist()}
+        for number in numbers:
+            if number not in found:
+                raise DataError(f"{self.uri}: expected an episode in row {number}, found it gone from the store")
+        return [to_episode(FleetRow.of(found[number]), found[number]) for number in numbers]
+
     def demos(self, where: Where | None = None) -> Demos:
         """The chosen episodes, which must have the same layouts and rate."""
         rows = list(live(self.rows(where)).values())
@@ -193,9 +207,14 @@ class FleetTable:
         Args:
             keep: how long a version stays for those who are reading it; a day by default.
         """
-        with _writing(self.uri):
+        with writing(self.uri):
             self._table.optimize(cleanup_older_than=timedelta(days=1) if keep is None else keep)
             self.refresh()
+
+    def removed_since(self, start: int) -> list[int]:
+        """The numbers of earlier rows whose episodes were removed by rows from a number on."""
+        names = [row.episode for row in self._read(f"_rowid >= {int(start)} AND kind = '{REMOVED}'")]
+        return [row.number for row in self._about(names) if row.kind == EPISODE and row.number < start]
 
     def n_rows(self) -> int:
         """How many rows there are."""
@@ -208,7 +227,7 @@ class FleetTable:
         import pyarrow as pa
 
         first: list[str] | None = None
-        with _writing(self.uri):
+        with writing(self.uri):
             for attempt in range(ATTEMPTS):
                 self.refresh()
                 names = wanted(set(live(self._about(list(rows)))))
@@ -315,7 +334,7 @@ def reading(uri: str) -> Iterator[None]:
 
 
 @contextmanager
-def _writing(uri: str) -> Iterator[None]:
+def writing(uri: str) -> Iterator[None]:
     """Turns errors of the store while writing into a `SaveError`."""
     try:
         yield
@@ -334,7 +353,8 @@ def _reason(error: Exception) -> str:
     return re.sub(r",? ?/\S+\.rs:\d+:\d+", "", text)[:300]
 
 
-def _connect(uri: str, options: Mapping[str, str] | None) -> Any:
+def connect(uri: str, options: Mapping[str, str] | None) -> Any:
+    """LanceDB's connection to a fleet."""
     try:
         os.environ.setdefault("LANCE_LOG", "error")
         import lancedb

@@ -165,14 +165,15 @@ class Replica:
         return sorted(path for path in self.folder.iterdir() if _PART.fullmatch(path.name))
 
     def _note_names(self, numbers: np.ndarray, names: np.ndarray) -> None:
-        records = np.zeros(len(numbers), _NAME)
-        records["number"], records["name"] = numbers, names
+        new = [number not in self.names for number in numbers.tolist()]  # an attempt that failed noted the others
+        records = np.zeros(sum(new), _NAME)
+        records["number"], records["name"] = numbers[new], names[new]
         path = self.folder / "names"
         with saving(path), path.open("ab") as file:
             file.truncate(file.tell() // _NAME.itemsize * _NAME.itemsize)  # what a crash left
             file.write(records.tobytes())
         flush(path)
-        self.names |= zip(records["number"].tolist(), (name.tobytes().hex() for name in names), strict=True)
+        self.names |= zip(records["number"].tolist(), (name.tobytes().hex() for name in records["name"]), strict=True)
 
     def _read_names(self) -> dict[int, str]:
         path = self.folder / "names"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -26,22 +27,27 @@ def has_clock() -> bool:
 
 @contextlib.contextmanager
 def announced(kernel: Any) -> Iterator[None]:
-    """Prints a message if the call of a kernel has to wait long for the compiler."""
+    """Prints a message if the call of a kernel has to wait long for the compiler, but not for the disk."""
     if kernel.overloads:  # already compiled or read from disk
         yield
         return
+    from closedform.kernels.cache import KernelCache, when_missing
 
-    def announce() -> None:
-        if not kernel.stats.cache_hits:  # else it was read from disk
-            message = (
-                "compiling the planner for this processor; the result is cached on disk, so this happens only once"
-            )
-            logging.getLogger("closedform").warning(message)
-
-    timer = threading.Timer(PATIENCE, announce)
+    timer = threading.Timer(PATIENCE, _announce)
     timer.daemon = True
-    timer.start()
+    begin = functools.cache(timer.start)  # a timer starts once, and many functions may be missing
+    if not isinstance(kernel._cache, KernelCache):  # it is compiled in each process
+        begin()
     try:
-        yield
+        with when_missing(begin):
+            yield
     finally:
         timer.cancel()
+
+
+@functools.cache
+def _announce() -> None:
+    """Says once what takes long."""
+    logging.getLogger("closedform").warning(
+        "compiling the planner for this processor; the result is cached on disk, so this happens only once"
+    )

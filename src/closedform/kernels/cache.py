@@ -7,6 +7,7 @@ import functools
 import hashlib
 import io
 import logging
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,12 +34,15 @@ class KernelCache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, or None if it has to be compiled."""
+        found = None
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
         except Exception as error:  # damaged files can raise anything
             logging.getLogger("closedform").debug("dropping compiled code in %s: %r", self._cache_path, error)
             self._cache_file.drop()
-            return None
+        if found is None:
+            getattr(_missing, "call", lambda: None)()
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Saves a compiled function, if possible."""
@@ -49,6 +53,20 @@ class KernelCache(FunctionCache):
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
         return (*super()._index_key(sig, codegen), bool(getattr(config, "BOUNDSCHECK", None)), _digest_of_sources())
+
+
+_missing = threading.local()  # what this thread calls when it has to compile
+
+
+@contextlib.contextmanager
+def when_missing(call: Callable[[], object]) -> Iterator[None]:
+    """Calls a function whenever this thread, inside the block, finds no compiled code and so begins to compile."""
+    before = getattr(_missing, "call", None)
+    _missing.call = call
+    try:
+        yield
+    finally:
+        _missing.call = before or (lambda: None)
 
 
 class _CheckedFile(IndexDataCacheFile):

@@ -207,6 +207,8 @@ class Trainer:
         except (OSError, SafetensorError, ValueError, RuntimeError) as error:
             raise LoadError(f"{path}: expected a complete checkpoint, found {error}") from error
         subject = parse_json(metadata.get("subject", "{}"), path, "a complete checkpoint")
+        if isinstance(subject, dict) and isinstance(subject.get("training"), dict):
+            subject["training"].pop("n_steps", None)  # older checkpoints have it
         for name, value in self._subject().items():
             found = subject.get(name) if isinstance(subject, dict) else None
             if found != value:
@@ -225,10 +227,10 @@ class Trainer:
         return True
 
     def _subject(self) -> dict[str, Any]:
-        """What identifies a training: two with equal values are the same."""
+        """What identifies a training: two with equal values are the same, however long each is to be."""
         return {
             "network": asdict(self.network),
-            "training": asdict(self.training),
+            "training": {name: value for name, value in asdict(self.training).items() if name != "n_steps"},
             "windows": len(self._features),
             "data": crc32([self.data.features, self.data.chunks]),
             "device": self.device.type,

@@ -15,6 +15,7 @@ from closedform.pixels.template import Template
 
 BLUR = 0.7  # pixels, standard deviation: makes edges smooth enough to follow
 _UNKNOWN = 1e-5  # how often a body has a color that is as likely to be of something else
+_RARE, _COMBINED = 1e-3, 0.9  # how often a body has its own colors, and share of such pixels in a combination
 _MOST = 40  # regions that a shape is averaged over
 _ROUNDS = 3  # of averaging
 _GOOD = 0.7  # confidence from which on a region counts in the average
@@ -57,12 +58,21 @@ def not_hidden(masks: np.ndarray, body: int) -> np.ndarray:
 def learn_bodies(
     pictures: Sequence[np.ndarray], background: Background, groups: Sequence[Sequence[Component]]
 ) -> list[Body]:
-    """The bodies of groups of regions: each region shows one, whole and by itself."""
-    tables = [color_table(np.concatenate([pictures[one.index][one.mask] for one in group])) for group in groups]
+    """The bodies of groups of regions, the largest first: each region shows one, whole and by itself."""
+    pixels = [np.concatenate([pictures[one.index][one.mask] for one in group]) for group in groups]
+    tables = [color_table(some) for some in pixels]
+    kept = [i for i in range(len(groups)) if not _is_combination(pixels[i], tables[i + 1 :])]
+    groups, tables = [groups[i] for i in kept], [tables[i] for i in kept]
     return [
         Body(table, _learn_template(pictures, background, tables, number, group))
         for number, (table, group) in enumerate(zip(tables, groups, strict=True))
     ]
+
+
+def _is_combination(pixels: np.ndarray, smaller: Sequence[np.ndarray]) -> bool:
+    """Whether pixels (N, 3) have the colors of smaller bodies: of two that touch, and therefore of none by itself."""
+    known = [frequencies(table, pixels[:, None]) > _RARE for table in smaller]
+    return bool(known) and float(np.any(known, axis=0).mean()) > _COMBINED
 
 
 def _learn_template(

@@ -15,6 +15,7 @@ _LOG_AREA = 40.0  # a factor of e in area is as different as this many levels of
 _SAME, _NEAR = 25.0, 15.0  # differences within a kind, and while looking for one
 _SHARE = 0.2  # of the pictures that must show a kind by itself
 _FEWEST = 8  # pictures
+_STILL = 1.5  # pixels
 _ISOLATED = 0.08  # in log area: regions of this size are the whole body and nothing else
 
 
@@ -56,6 +57,20 @@ def components(pictures: Sequence[np.ndarray], background: Background) -> list[C
     return found
 
 
+def labeled(pictures: Sequence[np.ndarray], masks: Sequence[np.ndarray]) -> list[list[Component]]:
+    """The regions of each number in masks (H, W), the largest regions first; 0 is the background."""
+    groups: dict[int, list[Component]] = {}
+    for index, (picture, mask) in enumerate(zip(pictures, masks, strict=True)):
+        for label in np.unique(mask[mask != 0]).tolist():
+            here = mask == label
+            y, x = np.nonzero(here)
+            if len(x) >= _SMALLEST:
+                region = Component(index, here, len(x), picture[here].mean(axis=0), np.array([x.mean(), y.mean()]))
+                groups.setdefault(label, []).append(region)
+    enough = [group for group in map(_isolated, groups.values()) if len(group) >= _FEWEST]
+    return sorted(enough, key=lambda group: -group[0].area)
+
+
 def kinds(found: Sequence[Component], n_pictures: int) -> list[list[Component]]:
     """Groups of regions of similar size and color, the largest regions first; each is a body by itself.
 
@@ -74,6 +89,11 @@ def kinds(found: Sequence[Component], n_pictures: int) -> list[list[Component]]:
         left[members] = False
         groups.append([found[row] for row in members])
     return sorted((_isolated(group) for group in groups), key=lambda group: -group[0].area)
+
+
+def moves(group: Sequence[Component]) -> bool:
+    """Whether regions are at different places; if not, they are background that a body has mostly covered."""
+    return bool(np.std([one.center for one in group], axis=0).max() > _STILL)
 
 
 def _isolated(group: list[Component]) -> list[Component]:

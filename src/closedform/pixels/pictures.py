@@ -31,6 +31,8 @@ def check_picture(picture: Any, shape: tuple[int, ...] | None = None) -> np.ndar
     if found.dtype != np.uint8 or found.ndim != 3 or found.shape[2] != 3:
         channels_first = found.ndim == 3 and found.shape[0] == 3
         advice = "; move the channels last" if channels_first else ""
+        if found.dtype.kind == "f":
+            advice += "; multiply by 255 and convert to uint8"
         raise DataError(f"expected a picture (height, width, 3) of uint8, found {found.shape} of {found.dtype}{advice}")
     if shape is not None and found.shape != shape:
         wanted, got = (f"{size[1]}x{size[0]}" for size in (shape, found.shape))
@@ -38,3 +40,13 @@ def check_picture(picture: Any, shape: tuple[int, ...] | None = None) -> np.ndar
     if found.size == 0 or found.max() <= _DARK:
         raise DataError("expected a picture of the scene, found a black one; is the camera covered?")
     return found
+
+
+def check_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A mask (H, W) of whole numbers that fits a picture of a shape."""
+    found = np.asarray(mask)
+    if found.shape != shape[:2] or found.dtype.kind not in "iub":
+        raise DataError(
+            f"expected a mask of {shape[1]}x{shape[0]} whole numbers, found shape {found.shape} of {found.dtype}"
+        )
+    return found.astype(np.int64)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
-from closedform.errors import DataError, LoadError
-from closedform.files import write_file
+from closedform.errors import DataError
 from closedform.pixels.background import Background
 from closedform.pixels.body import Body, body_masks, learn_bodies, not_hidden
 from closedform.pixels.colors import SHAPE
-from closedform.pixels.components import components, kinds
-from closedform.pixels.pictures import check_picture
+from closedform.pixels.components import components, kinds, labeled, moves
+from closedform.pixels.pictures import check_mask, check_picture
 from closedform.pixels.template import SeenPose, Template
 
 FEWEST_PICTURES = 20
-_FORMAT = 1
+LOST = 0.8  # confidence below which a body is not where it is looked for
+_MOVED = 1.0  # pixels
+_FREE = 0.02  # of a body, in a pixel that shows the background
+_ROUNDS = 3  # of finding what is behind bodies that are often at the same place
 _N_USUAL = 60  # pictures that tell what is usual
 _STRANGE = 0.03  # of a picture, more than usual
 _COVERS = 2.0  # pixels that are half of a body are covered by it
@@ -45,21 +44,33 @@ class PlanarBodies:
     strange: float
 
     @classmethod
-    def learn(cls, pictures: Sequence[Any]) -> PlanarBodies:
+    def learn(cls, pictures: Sequence[Any], masks: Sequence[Any] | None = None) -> PlanarBodies:
         """Learns background, colors and shapes; nothing is trained.
 
         Every body has to be seen whole and by itself in a fifth of the pictures, and bodies must differ in color.
 
         Args:
             pictures: (H, W, 3) of uint8, of one fixed camera; a few hundred, spread over the demonstrations.
+            masks: (H, W) of whole numbers for each, 0 where the background is and 1, 2, ... where the bodies are, if
+                another program found them; by default they are found from what moves.
         """
         if len(pictures) < FEWEST_PICTURES:
             raise DataError(f"expected at least {FEWEST_PICTURES} pictures to learn from, found {len(pictures)}")
         first = check_picture(pictures[0])
         checked = [check_picture(one, first.shape) for one in pictures]
-        background = Background.learn(checked)
+        if masks is not None and len(masks) != len(checked):
+            raise DataError(f"expected a mask for each of {len(checked)} pictures, found {len(masks)}")
+        labels = None if masks is None else [check_mask(one, first.shape) for one in masks]
+        background = Background.learn(checked, labels)
         lit = [background.lit(one) for one in checked]
-        groups = kinds(components(lit, background), len(lit))
+        groups = kinds(components(lit, background), len(lit)) if labels is None else labeled(lit, labels)
+        for _ in range(_ROUNDS if labels is None else 0):
+            still = [region for group in groups if not moves(group) for region in group]
+            if not still:
+                break
+            background = background.revealed(lit, [(region.index, region.mask) for region in still])
+            lit = [background.lit(one) for one in checked]
+            groups = kinds(components(lit, background), len(lit))
         if not groups:
             raise DataError(
                 "expected bodies that move in front of a still background, found none; does the camera move?"
@@ -82,13 +93,36 @@ class PlanarBodies:
 
     def find(self, picture: Any) -> list[SeenPose]:
         """The poses of all bodies, wherever they are; refuses pictures of another scene."""
-        masks = self.masks(picture)
-        poses = [body.template.search(masks[i], not_hidden(masks, i)) for i, body in enumerate(self.bodies)]
+        poses = self.search(picture)
+        self.check_first(picture, poses)
         self.check(picture, poses)
         return poses
 
+    def search(self, picture: Any) -> list[SeenPose]:
+        """The poses of all bodies, wherever they are, in any picture of the right size."""
+        masks = self.masks(picture)
+        return [body.template.search(masks[i], not_hidden(masks, i)) for i, body in enumerate(self.bodies)]
+
+    def check_first(self, picture: np.ndarray, poses: Sequence[SeenPose]) -> None:
+        """Refuses a picture in which all bodies are found only if red and blue change places."""
+        if min(one.confidence for one in poses) >= LOST:
+            return
+        turned = self.search(np.ascontiguousarray(picture[..., ::-1]))
+        if min(one.confidence for one in turned) >= LOST:
+            raise DataError(
+                "expected a picture with the channels RGB, as in the demonstrations, found BGR; reverse them"
+            )
+
     def check(self, picture: np.ndarray, poses: Sequence[SeenPose]) -> None:
-        """Refuses a picture in which more is of no body, and not of the background, than while learning."""
+        """Refuses a picture that is shifted, or in which more is strange than while learning."""
+        lit = self.background.lit(picture)
+        covered = np.max([body.template.covered(pose, lit.shape[:2]) for body, pose in self._posed(poses)], axis=0)
+        shift = self.background.shift(lit, covered < _FREE)
+        if np.hypot(*shift) >= _MOVED:
+            raise DataError(
+                f"expected the scene of the demonstrations, found it {np.hypot(*shift):.0f} pixels from its place; has "
+                "the camera moved?"
+            )
         strange = self.strangeness(picture, poses)
         if strange > self.strange + _STRANGE:
             raise DataError(
@@ -98,38 +132,28 @@ class PlanarBodies:
 
     def strangeness(self, picture: np.ndarray, poses: Sequence[SeenPose]) -> float:
         """The fraction of a picture that is neither of the background nor of a body at its pose."""
+        return float(self.residual(picture, poses).mean())
+
+    def residual(self, picture: np.ndarray, poses: Sequence[SeenPose]) -> np.ndarray:
+        """(H, W), how sure it is that pixels are neither of the background nor of a body at its pose."""
         foreground = self.background.foreground(self.background.lit(picture))
-        for body, pose in zip(self.bodies, poses, strict=True):
+        for body, pose in self._posed(poses):
             foreground = foreground * (1 - np.clip(_COVERS * body.template.covered(pose, foreground.shape), 0, 1))
-        return float(foreground.mean())
+        return foreground
 
-    def save(self, path: Path | str) -> None:
-        """Writes a file of arrays (.npz)."""
-        parts: dict[str, Any] = {
-            "format": np.array(_FORMAT),
-            "background": self.background.picture,
-            "noise": np.array(self.background.noise),
-            "strange": np.array(self.strange),
-        }
+    def _posed(self, poses: Sequence[SeenPose]) -> list[tuple[Body, SeenPose]]:
+        return list(zip(self.bodies, poses, strict=True))
+
+    def to_parts(self) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """What is saved: numbers, and arrays."""
+        arrays = {"background": self.background.picture}
         for number, body in enumerate(self.bodies):
-            parts |= {f"colors_{number}": body.colors, f"shape_{number}": body.template.shape}
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **parts)
-        write_file(Path(path), buffer.getvalue())
+            arrays |= {f"colors_{number}": body.colors, f"shape_{number}": body.template.shape}
+        return {"noise": self.background.noise, "strange": self.strange}, arrays
 
     @classmethod
-    def load(cls, path: Path | str) -> PlanarBodies:
-        """Reads what `save` wrote."""
-        try:
-            with np.load(Path(path), allow_pickle=False) as parts:
-                return cls._of(dict(parts))
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise LoadError(f"{path}: expected bodies written by PlanarBodies.save, found {error}") from error
-
-    @classmethod
-    def _of(cls, parts: dict[str, np.ndarray]) -> PlanarBodies:
-        if int(parts["format"]) != _FORMAT:
-            raise ValueError(f"format {parts['format']}")
+    def from_parts(cls, numbers: dict[str, Any], parts: dict[str, np.ndarray]) -> PlanarBodies:
+        """The inverse of `to_parts`; raises `ValueError`, `TypeError` or `LookupError` if they do not fit."""
         background, n = parts["background"], sum(name.startswith("colors_") for name in parts)
         if background.ndim != 3 or background.shape[2] != 3 or background.dtype != np.float32 or not n:
             raise ValueError(f"a background of {background.shape} and {n} bodies")
@@ -141,4 +165,4 @@ class PlanarBodies:
             if not (np.isfinite(colors).all() and np.isfinite(shape).all()):
                 raise ValueError("numbers that are not finite")
             bodies.append(Body(colors.astype(np.float32), Template(shape.astype(np.float32))))
-        return cls(Background(background, float(parts["noise"])), tuple(bodies), float(parts["strange"]))
+        return cls(Background(background, float(numbers["noise"])), tuple(bodies), float(numbers["strange"]))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from closedform.pixels.planar_bodies import PlanarBodies
 from closedform.pixels.similarity import Similarity
 from closedform.pixels.template import SeenPose
 from closedform.pixels.tracker import Tracker
+
+T = TypeVar("T")
 
 _SURE = 0.9  # confidence of poses that the units of positions are learned from
 _MOST = 60  # pictures that they are learned from
@@ -39,23 +41,37 @@ class PlaneView:
     @classmethod
     def learn(cls, pictures: Sequence[Any], positions: np.ndarray) -> PlaneView:
         """Learns from pictures, each with the known position (2,) at that time."""
-        bodies, positions = PlanarBodies.learn(pictures), np.asarray(positions, float)
+        bodies = PlanarBodies.learn(pictures)
+        return cls.choose(bodies, pictures, {"hand": np.asarray(positions, float)})[0]
+
+    @classmethod
+    def choose(
+        cls, bodies: PlanarBodies, pictures: Sequence[Any], positions: Mapping[T, np.ndarray]
+    ) -> tuple[PlaneView, T]:
+        """The view in which one of the bodies follows one of several known positions, and which.
+
+        Args:
+            bodies: as learned.
+            pictures: some of them.
+            positions: (N, 2), one for each picture, by any name.
+        """
         chosen = np.linspace(0, len(pictures) - 1, min(len(pictures), _MOST)).round().astype(int)
-        poses, positions = [bodies.find(pictures[i]) for i in chosen], positions[chosen]
-        fits = []
-        for number in range(len(bodies.bodies)):
-            seen = np.array([one[number] for one in poses])
-            sure = seen[:, 3] > _SURE
-            if sure.sum() > 2:
-                fit = Similarity.fit(seen[sure, :2], positions[sure])
-                fits.append((fit.error / positions[sure].std(axis=0).mean(), number, fit))
+        poses, fits = [bodies.find(pictures[i]) for i in chosen], []
+        for order, (name, known) in enumerate(positions.items()):
+            for number in range(len(bodies.bodies)):
+                seen = np.array([one[number] for one in poses])
+                sure = seen[:, 3] > _SURE
+                if sure.sum() > 2:
+                    fit = Similarity.fit(seen[sure, :2], known[chosen][sure])
+                    spread = max(known[chosen][sure].std(axis=0).mean(), 1e-12)
+                    fits.append((fit.error / spread, number, order, fit, name))
         if not fits or min(fits)[0] > _CLOSE:
             raise DataError(
                 f"expected one of the {len(bodies.bodies)} bodies in the pictures to be where the known position says, "
                 "found none that follows it"
             )
-        _, known, similarity = min(fits)
-        return cls(bodies, known, similarity)
+        _, known, _, similarity, name = min(fits)
+        return cls(bodies, known, similarity), name
 
     @property
     def others(self) -> list[int]:

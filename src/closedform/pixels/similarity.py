@@ -39,6 +39,11 @@ class Similarity:
         """Whether angles change their sign, as they do if one y points up and the other down."""
         return bool(np.linalg.det(self.matrix) < 0)
 
+    @property
+    def scale(self) -> float:
+        """What a pixel is worth in the other units."""
+        return float(np.sqrt(abs(np.linalg.det(self.matrix))))
+
     def position(self, pixels: np.ndarray) -> np.ndarray:
         """A position (..., 2) in the other units."""
         return np.asarray(pixels) @ self.matrix.T + self.shift

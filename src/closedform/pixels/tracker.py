@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from closedform.pixels.body import not_hidden
-from closedform.pixels.planar_bodies import PlanarBodies
+from closedform.pixels.planar_bodies import LOST, PlanarBodies
 from closedform.pixels.template import SeenPose
 
-_LOST = 0.8  # confidence below which a body is searched for everywhere
 _HIDDEN = 0.3  # of a shape that must be visible to be followed
 
 
@@ -36,6 +35,8 @@ class Tracker:
         """
         masks = self.bodies.masks(picture)
         poses = [self._pose(masks, number) for number in range(len(masks))]
+        if not self.poses:
+            self.bodies.check_first(picture, poses)
         self.bodies.check(picture, poses)
         self.poses = poses
         return poses
@@ -45,9 +46,9 @@ class Tracker:
         last = self.poses[number] if self.poses else None
         if last is not None:
             near = template.refine(mask, seen, np.array(last[:3]))
-            if near.confidence >= _LOST and near.visible >= _HIDDEN:
+            if near.confidence >= LOST and near.visible >= _HIDDEN:
                 return near
         anywhere = template.search(mask, seen)
-        if last is not None and (anywhere.confidence < _LOST or anywhere.visible < _HIDDEN):
+        if last is not None and (anywhere.confidence < LOST or anywhere.visible < _HIDDEN):
             return last._replace(confidence=0.0, visible=anywhere.visible)
         return anywhere

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 class Agent:
     """Runs a policy in a control loop: history of observations, receding horizon, loop memory and randomness.
 
-    An agent belongs to one thread; many agents may share a policy. Making one plans once, so that compiled code is
-    loaded before the robot moves.
+    An agent belongs to one thread; many agents may share a policy.
 
         agent = policy.agent(seed=0)
         while not done:
             observation = step(agent.act(observation))
+
+    Args:
+        policy: what plans.
+        seed: an integer or a generator.
+        warm_up: whether to plan once now, so that compiled code is loaded before the robot moves.
 
     Attributes:
         last_plan: the plan whose actions are being executed.
@@ -34,10 +38,12 @@ class Agent:
         rng: its random numbers.
     """
 
-    def __init__(self, policy: Policy[Any], seed: Seed = None):
+    def __init__(self, policy: Policy[Any], seed: Seed = None, *, warm_up: bool = True):
         self.policy = policy
         self.rng = generator(seed)
-        policy.warm_up()
+        self._perceiver = None if policy.perceiver is None else policy.perceiver.fresh()
+        if warm_up:
+            policy.warm_up()
         self.reset()
 
     def reset(self, seed: Seed = None) -> None:
@@ -46,8 +52,14 @@ class Agent:
             self.rng = generator(seed)
         self._history: deque[np.ndarray] = deque(maxlen=self.policy.config.n_obs_steps)
         self._queue: deque[np.ndarray] = deque()
+        if self._perceiver is not None:
+            self._perceiver.reset()
         self.memory = self.policy.start_memory()
         self.last_plan: Plan | None = None
+
+    def __repr__(self) -> str:
+        state = "before its first step" if self.last_plan is None else f"{len(self._queue)} planned actions left"
+        return f"Agent({self.policy!r}, {state})"
 
     @property
     def plans_next(self) -> bool:
@@ -60,7 +72,10 @@ class Agent:
         return np.stack(self._history)
 
     def act(self, observation: Any) -> np.ndarray:
-        """The action (D_a,) for the newest observation (D_o,); plans when the last chunk was executed."""
+        """The action (D_a,) for the newest observation (D_o,); plans when the last chunk was executed.
+
+        A policy made of perceived demonstrations also takes dictionaries with images; see `Perceiver.perceive`.
+        """
         if self.plans_next:
             self.plan(observation)
         else:
@@ -97,7 +112,7 @@ class Agent:
 
     def observe(self, observation: Any) -> None:
         """Appends the newest observation (D_o,) to the window."""
-        observation = real_array(observation, "an observation")
+        observation = real_array(self.policy.perceived(observation, self._perceiver), "an observation")
         if observation.ndim != 1:
             raise DataError(f"expected one observation, (D_o,), found shape {observation.shape}")
         observation = self.policy.check_observations(observation[None])[0].copy()

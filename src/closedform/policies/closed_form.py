@@ -18,7 +18,7 @@ from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.mixture import is_mixture
 from closedform.diffusion.sampler import SAMPLERS, Step, ddpm, step_weights
 from closedform.errors import DataError
-from closedform.kernels.records import Candidates, Draws, Observed, Planned, Rows, Sampling, Told
+from closedform.kernels.records import Candidates, Draws, Metric, Observed, Planned, Rows, Sampling, Told
 from closedform.policies.compiled import as_made, plan_each, unfilled
 from closedform.policies.config import ClosedFormConfig, PolicyConfig
 from closedform.policies.deadline import seconds_not_cut
@@ -49,7 +49,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
 
     For each plan it takes the nearest demonstrations of the observation, weights them with the observation kernel, and
     runs noise through the diffusion process with the smoothed conditional score of their chunks
-    (eq:smoothed_cond_kernel). The parameters are those of `ClosedFormConfig`.
+    (eq:smoothed_cond_kernel).
     """
 
     config_class: ClassVar[type[PolicyConfig]] = ClosedFormConfig
@@ -270,20 +270,19 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             plan_batch(everything, metric, terms, transfers, sampling, draws, queries, k, _NONE_FOUND, planned)
             return _generated(planned)
 
-        def run(part: slice, rows: Rows, found: np.ndarray, penalty: Penalty) -> None:
+        def run(part: slice, rows: Rows, metric: Metric, found: np.ndarray, penalty: Penalty) -> None:
             terms, some = model.kernel.term_records(penalty), Draws(*(each[part] for each in draws))
             made = Planned(*(each[part] for each in planned))
             plan_batch(rows, metric, terms, transfers, sampling, some, queries[part], k, found, made)
 
         def run_found(b: int) -> None:
             """Finds the rows with the index before it calls the compiled planner."""
-            rows = model.nearest(queries[b], k)
-            some, here = model.some_rows(rows), np.arange(len(rows))
-            extra = penalty.at(rows)
+            rows, some, metric = model.found(queries[b], k, penalty)
+            here, extra = np.arange(len(rows)), penalty.at(rows)
             for term in model.kernel.unhooked:
                 extra = extra + term(Candidates(queries[b], rows, some.columns.T, some.episodes))
             found = np.pad(here, (0, k - len(rows)), constant_values=-1)[None]
-            run(slice(b, b + 1), some, found, Penalty(here, extra))
+            run(slice(b, b + 1), some, metric, found, Penalty(here, extra))
             if explain:
                 planned.rows[b, : len(rows)] = rows
 
@@ -292,7 +291,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
             jobs = [partial(run_found, b) for b in range(len(queries))]
         else:
             bounds = np.linspace(0, len(queries), n_threads + 1).astype(int)
-            jobs = [partial(run, slice(a, b), everything, _NONE_FOUND, penalty) for a, b in pairwise(bounds)]
+            jobs = [partial(run, slice(a, b), everything, metric, _NONE_FOUND, penalty) for a, b in pairwise(bounds)]
         if n_threads > 1 and plan_batch.overloads:  # compiling in several threads at once would take longer
             with ThreadPoolExecutor(n_threads) as pool:
                 list(pool.map(lambda job: job(), jobs))

@@ -32,70 +32,88 @@ _LONGEST_SHOWN = 80  # characters of a value in a message
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """Parameters of every policy that acts on demonstrations."""
+    """Parameters of every policy that acts on demonstrations.
+
+    Attributes:
+        n_obs_steps: N_o, observations in a window.
+        n_action_steps: N_a, actions in a chunk; more for demonstrations at more than 20 Hz, see `horizons`.
+        n_execute: H, actions of a chunk that are executed before the next plan (receding horizon); more likewise.
+        padding: whether windows may extend past an episode, repeating its first observation before and its last action
+            after.
+        features: feature map: identity (raw observations), scaled (each number to [-1, 1]), or geometric (uses the
+            layout).
+        rotation_weight: length of the unit vectors of rotations in geometric features, where positions fill about [-1,
+            1].
+        metric: distance between observations: euclidean, global_mahalanobis or local_mahalanobis (the paper's).
+        n_neighbors: k_nn, the number of neighbors of a plan and its local metric; None is 2000, or all windows if there
+            are fewer.
+        regularization: lambda, added to the diagonal of the covariance of features.
+        shrinkage: shrinkage of that covariance toward a multiple of the identity, 0 (the paper) to 1; None is D_z /
+            (D_z + episodes / 4), unless `choose_shrinkage` finds a better one.
+        choose_shrinkage: whether, where `shrinkage` is None, leave-one-out predictions may choose a smaller one.
+        relevance: whether to down-weight observation entries that worsen leave-one-out predictions; needs geometric
+            features.
+        selection: whether to leave out observed numbers without which leave-one-out predictions are surely better;
+            needs geometric features.
+        distinct: whether to leave out observed numbers that are constant or exact copies of others, and not to stretch
+            noise.
+        frames: frames that chunks are transferred in: world (the paper), auto, or a comma-separated list of names.
+        fair_frames: whether the frame of a body without a rotation counts as much as the whole pose of another, if it
+            is better than the world's; needs frames=auto.
+        missing_rotations: rotation of a hand whose actions command none: identity (it never turns, and can grasp) or
+            none (it grasps nothing).
+        loop_memory: distance penalty on recently used demonstrations, in units of the metric, to escape loops; 0 is the
+            paper.
+        rest: whether a policy that has arrived stays: the last windows of demonstrations are never penalized, unless
+            objects have a goal (`goal_weight`); off in the paper.
+        pace: whether demonstrations recede only once they would have moved on at their own speed; off in the paper.
+        continuation: what it costs to leave the demonstration that is being followed, relative to how near it is; 0 is
+            the paper.
+        goal_weight: preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the
+            paper.
+        goals: where goals are: observed (at a body that is never moved, if ends vary far less around it; hands have
+            goals where nothing else moves) or shared (of objects, the same in all episodes).
+        symmetry: whether demonstrations count in all poses in which bodies look the same, where layouts declare
+            symmetries.
+        find_symmetry: whether mirror symmetries that few demonstrations in the plane show count as if declared; off in
+            the paper.
+        relation_weight: preference for demonstrations in which hands are at the same place relative to objects; 0 is
+            the paper.
+        targets: whether actions that displace an observed body are planned as the targets they command: auto or off.
+        index: nearest-neighbor search: exact, faiss (approximate, extra `ann`), or auto (the faster at the initial
+            size).
+        recall: recall target of approximate search: the fraction of neighbors that carry weight that it must find.
+    """
 
     n_obs_steps: int = 1
-    """N_o, observations in a window."""
     n_action_steps: int = N_ACTION_STEPS
-    """N_a, actions in a chunk; more for demonstrations at more than 20 Hz, see `horizons`."""
     n_execute: int = N_EXECUTE
-    """H, actions of a chunk that are executed before the next plan (receding horizon); more likewise."""
     padding: bool = True
-    """Whether windows may extend past an episode, repeating its first observation before and its last action after."""
     features: str = "geometric"
-    """Feature map: identity (raw observations), scaled (each number to [-1, 1]), or geometric (uses the layout)."""
     rotation_weight: float = 0.4
-    """Length of the unit vectors of rotations in geometric features, where positions fill about [-1, 1]."""
     metric: str = "local_mahalanobis"
-    """Distance between observations: euclidean, global_mahalanobis or local_mahalanobis (the paper's)."""
     n_neighbors: int | None = None
-    """k_nn, the number of neighbors of a plan and its local metric; None is 2000, or all windows if there are fewer."""
     regularization: float = 1e-3
-    """lambda, added to the diagonal of the covariance of features."""
     shrinkage: float | None = None
-    """Shrinkage of that covariance toward a multiple of the identity, 0 (the paper) to 1; None is
-    D_z / (D_z + episodes / 4), unless `choose_shrinkage` finds a better one."""
     choose_shrinkage: bool = True
-    """Whether, where `shrinkage` is None, leave-one-out predictions may choose a smaller one."""
     relevance: bool = True
-    """Whether to down-weight observation entries that worsen leave-one-out predictions; needs geometric features."""
     selection: bool = True
-    """Whether to leave out observed numbers without which leave-one-out predictions are surely better; needs geometric
-    features."""
     distinct: bool = True
-    """Whether to leave out observed numbers that are constant or exact copies of others, and not to stretch noise."""
     frames: str = "auto"
-    """Frames that chunks are transferred in: world (the paper), auto, or a comma-separated list of names."""
     fair_frames: bool = True
-    """Whether the frame of a body without a rotation counts as much as the whole pose of another, if it is better than
-    the world's; needs frames=auto."""
     missing_rotations: str = "identity"
-    """Rotation of a hand whose actions command none: identity (it never turns, and can grasp) or none (it grasps
-    nothing)."""
     loop_memory: float = 1.0
-    """Distance penalty on recently used demonstrations, in units of the metric, to escape loops; 0 is the paper."""
     rest: bool = True
-    """Whether a policy that has arrived stays: the last windows of demonstrations are never penalized, unless objects
-    have a goal (`goal_weight`); off in the paper."""
     pace: bool = True
-    """Whether demonstrations recede only once they would have moved on at their own speed; off in the paper."""
     continuation: float = 0.5
-    """What it costs to leave the demonstration that is being followed, relative to how near it is; 0 is the paper."""
     goal_weight: float = 0.3
-    """Preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper."""
     goals: str = "observed"
-    """Where goals are: observed (at a body that is never moved, if ends vary far less around it; hands have goals where
-    nothing else moves) or shared (of objects, the same in all episodes)."""
     symmetry: bool = True
-    """Whether demonstrations count in all poses in which bodies look the same, where layouts declare symmetries."""
+    find_symmetry: bool = True
     relation_weight: float = 6.4
-    """Preference for demonstrations in which hands are at the same place relative to objects; 0 is the paper."""
     targets: str = "auto"
-    """Whether actions that displace an observed body are planned as the targets they command: auto or off."""
     index: str = "auto"
-    """Nearest-neighbor search: exact, faiss (approximate, extra `ann`), or auto (the faster at the initial size)."""
     recall: float = 0.95
-    """Recall target of approximate search: the fraction of neighbors that carry weight that it must find."""
 
     PAPER: ClassVar[dict[str, Any]] = {
         "n_obs_steps": 2,
@@ -118,6 +136,7 @@ class PolicyConfig:
         "continuation": 0.0,
         "goal_weight": 0.0,
         "symmetry": False,
+        "find_symmetry": False,
         "targets": "off",
     }
 
@@ -133,6 +152,7 @@ class PolicyConfig:
         "fair_frames": False,
         "missing_rotations": "none",
         "symmetry": False,
+        "find_symmetry": False,
         "targets": "off",
         "relation_weight": 0.0,
         "goals": "shared",
@@ -189,10 +209,14 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class KernelConfig(PolicyConfig):
-    """Parameters of policies that weight neighbors with the observation kernel."""
+    """Parameters of policies that weight neighbors with the observation kernel.
+
+    Attributes:
+        bandwidth: h sqrt(D_z), as in the paper's tables, with h in units of the metric; comparable across feature
+            widths D_z.
+    """
 
     bandwidth: float = 0.09
-    """h sqrt(D_z), as in the paper's tables, with h in units of the metric; comparable across feature widths D_z."""
 
     PAPER: ClassVar[dict[str, Any]] = {**PolicyConfig.PAPER, "bandwidth": 0.09}
 
@@ -203,23 +227,28 @@ class KernelConfig(PolicyConfig):
 
 @dataclass(frozen=True)
 class ClosedFormConfig(KernelConfig):
-    """Parameters of the closed-form diffusion policy."""
+    """Parameters of the closed-form diffusion policy, besides those of `PolicyConfig` and `KernelConfig`.
+
+    Attributes:
+        tau: scale of the Monte Carlo smoothing, in normalized actions; 0 for no smoothing.
+        n_perturbations: M, the number of perturbations that the score is averaged over.
+        n_diffusion_steps: S, the number of diffusion steps.
+        process: noising process: flow, ddpm_cosine or ddpm_linear.
+        sampler: sampler: euler (the flow ODE), ddpm (ancestral) or ddim.
+        pruning_error: error bound, in normalized actions, for pruning demonstrations in the compiled kernel; 0 disables
+            pruning.
+        deadline: seconds that a plan may take: diffusion then stops early and returns the best chunk so far; None for
+            no limit. Search, metric, frames and the first step always run in full; a warning says if they alone exceed
+            the deadline.
+    """
 
     tau: float = 0.07
-    """Scale of the Monte Carlo smoothing, in normalized actions; 0 for no smoothing."""
     n_perturbations: int = 32
-    """M, the number of perturbations that the score is averaged over."""
     n_diffusion_steps: int = 100
-    """S, the number of diffusion steps."""
     process: str = "flow"
-    """Noising process: flow, ddpm_cosine or ddpm_linear."""
     sampler: str = "euler"
-    """Sampler: euler (the flow ODE), ddpm (ancestral) or ddim."""
     pruning_error: float = 1e-4
-    """Error bound, in normalized actions, for pruning demonstrations in the compiled kernel; 0 disables pruning."""
     deadline: float | None = None
-    """Seconds that a plan may take: diffusion then stops early and returns the best chunk so far; None for no limit.
-    Search, metric, frames and the first step always run in full; a warning says if they alone exceed the deadline."""
 
     PAPER: ClassVar[dict[str, Any]] = {
         **KernelConfig.PAPER,

@@ -6,11 +6,11 @@ import math
 import threading
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, Unpack
 
 import numpy as np
 
@@ -19,23 +19,25 @@ from closedform.demos.episode import Episode, real_array
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
+from closedform.pixels.saved_perceiver import perceiver_of
 from closedform.policies.config import PolicyConfig, shown
 from closedform.policies.continuation import continuation_scale
 from closedform.policies.deadline import Deadline
 from closedform.policies.generated import Generated, Made, refuse_infinite, refuse_unsound, with_most_weight
 from closedform.policies.loop_memory import LoopMemory
-from closedform.policies.model_spec import DEFAULT_NEIGHBORS, find_targets, model_spec
+from closedform.policies.model_spec import DEFAULT_NEIGHBORS, find_targets, model_spec, show_symmetry
+from closedform.policies.parameters import ClosedFormParameters, name_parameters
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, generator
 from closedform.policies.saving import save_policy
 from closedform.retrieval.build import build_model
-from closedform.retrieval.faiss_index import Recall
 from closedform.retrieval.goal import Goal
 from closedform.retrieval.limits import check_size
 from closedform.retrieval.model import Model
 from closedform.retrieval.pace import breathe, gently, plan_begins
 from closedform.retrieval.penalty import Penalty
+from closedform.retrieval.recall import Recall
 from closedform.retrieval.recorded_steps import Progress
 from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.store import Store
@@ -65,6 +67,13 @@ class DemonstrationPolicy(Policy[ConfigT]):
     """
 
     config_class: ClassVar[type[PolicyConfig]]
+    found_symmetry: bool = False
+    """Whether its layout declares a symmetry that was found in the demonstrations it was made from."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if hasattr(cls, "config_class"):
+            name_parameters(cls, DemonstrationPolicy.__doc__)
 
     def __init__(
         self,
@@ -76,13 +85,16 @@ class DemonstrationPolicy(Policy[ConfigT]):
         terms: Sequence[Term] = (),
         progress: Progress | None = None,
         episode_ids: Sequence[int] | None = None,
-        **parameters: Any,
+        **parameters: Unpack[ClosedFormParameters],
     ):
         if not isinstance(demos, Demos):
             demos = Demos(demos)
         elif not demos.finite:  # read for inspection only
             demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate)
+        self.perceiver = perceiver_of(demos)
         made = self.make_config(preset, config, feature_map, parameters, demos)
+        shown = show_symmetry(demos, made)
+        self.found_symmetry, demos = shown is not demos, shown
         symmetry = Symmetry.find(demos) if made.symmetry else None
         ids = np.arange(len(demos)) if episode_ids is None else np.array(episode_ids, np.int64)
         self._build(
@@ -103,7 +115,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         preset: str,
         config: PolicyConfig | None,
         feature_map: Callable[[Any], Any] | None,
-        parameters: dict[str, Any],
+        parameters: Mapping[str, Any],
         demos: Demos | None = None,
     ) -> Any:
         """The configuration from a policy's arguments, which must not contradict each other."""
@@ -150,7 +162,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def _cautions(self) -> list[str]:
         """Warnings about parameters that do not fit the demonstrations."""
         asked, found = self.config.n_neighbors, len(self._model)
-        few = asked is not None and asked > found
+        few = asked is not None and asked > found and asked != PolicyConfig.PAPER["n_neighbors"]  # a preset's
         return [f"n_neighbors is {asked}, but there are only {found} windows: using all"] if few else []
 
     @property
@@ -244,10 +256,12 @@ class DemonstrationPolicy(Policy[ConfigT]):
         """Plans one chunk for one observation.
 
         Args:
-            observation: (D_o,) or a window (N_o, D_o), the newest last; a single observation is repeated.
+            observation: (D_o,) or a window (N_o, D_o), the newest last; a single observation is repeated. Or a
+                dictionary with images, if the demonstrations were perceived.
             seed: an integer or a generator; the same seed gives the same chunk.
             penalty: (n_windows,), added to the squared distance of each window.
         """
+        observation = self.perceived(observation)
         if penalty is None:
             return self.plan_with_model(observation, seed=seed).plan
         extra = real_array(penalty, "penalty").astype(np.float64)

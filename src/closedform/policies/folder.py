@@ -21,6 +21,8 @@ FORMAT, NEURAL, EDITED, LEROBOT = "closedform-policy", "closedform-neural", "clo
 FORMAT_VERSION = 1
 WITH_REMOVED = 2  # the version of an index that has removed episodes, which earlier readers would show again
 FILES = {"config.json", "policy.safetensors", "summary.safetensors", "index.faiss"}
+PERCEIVER = "perceiver"  # a subfolder, of a policy that takes images
+PERCEIVER_ARRAYS = "perceiver.safetensors"
 PROCESSORS = {"policy_preprocessor.json", "policy_postprocessor.json"}  # LeRobot's, which our plugin for it adds
 PARTS = {"neural", "conditional", "unconditional", "novel", "familiar"}  # subfolders of an edited policy
 _LEROBOT_FILES = re.compile(r"model\.safetensors|policy_\w*normalizer_processor\.safetensors")
@@ -79,7 +81,12 @@ def read_folder(folder: str | os.PathLike[str], read: Callable[[Snapshot], T]) -
 
 
 def _belongs(name: str) -> bool:
-    return name in FILES or name in PARTS or _LEROBOT_FILES.fullmatch(name) is not None
+    return (
+        name in FILES
+        or name in PARTS
+        or name in (PERCEIVER, PERCEIVER_ARRAYS)
+        or _LEROBOT_FILES.fullmatch(name) is not None
+    )
 
 
 def read_content(snapshot: Snapshot) -> dict[str, Any]:

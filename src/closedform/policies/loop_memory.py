@@ -68,18 +68,13 @@ class LoopMemory:
         self._rows, self._used = np.empty(0, np.int64), np.empty(0)
         self._waiting = np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64)  # rows, uses, plans until they count
         self._continuation = Continuation(continuation, n_execute, stay=rest)
+        self._penalty = Penalty.none()
 
     def penalty(self, store: Store) -> Penalty:
         """The penalty on the squared distances of the store's rows."""
-        if self._store is None:
-            return Penalty.none()
-        self._follow(store)
-        if not self._continuation.weight:
-            return Penalty(self._rows, self._squared * self._used)
-        ahead, gains = self._continuation.gains(Penalty(self._rows, self._used))
-        rows, where = np.unique(np.concatenate([self._rows, ahead]), return_inverse=True)
-        values = np.concatenate([self._squared * self._used, -gains])
-        return Penalty(rows, np.bincount(where, values, len(rows)))
+        if self._store is not None:
+            self._follow(store)
+        return self._penalty
 
     def remember(self, rows: np.ndarray, weights: np.ndarray, store: Store, scale: float = 0.0) -> None:
         """Records the rows (m,) behind a plan, and their weights (m,).
@@ -105,6 +100,16 @@ class LoopMemory:
         self._used = np.bincount(where, used, len(self._rows))
         kept = self._used > _FORGOTTEN
         self._rows, self._used = self._rows[kept], self._used[kept]
+        self._penalty = self._penalize()
+
+    def _penalize(self) -> Penalty:
+        """The penalty for what is remembered; made after a plan, so that the next one need not wait for it."""
+        if not self._continuation.weight:
+            return Penalty(self._rows, self._squared * self._used)
+        ahead, gains = self._continuation.gains(Penalty(self._rows, self._used))
+        rows, where = np.unique(np.concatenate([self._rows, ahead]), return_inverse=True)
+        values = np.concatenate([self._squared * self._used, -gains])
+        return Penalty(rows, np.bincount(where, values, len(rows)))
 
     def _left_behind(self, rows: np.ndarray, weights: np.ndarray, store: Store) -> tuple[np.ndarray, np.ndarray]:
         """The rows whose use counts from now on, of this plan and of earlier ones, and their weights."""
@@ -131,3 +136,4 @@ class LoopMemory:
         self._rows, self._used = find_again(old, store, self._rows, self._used)
         self._waiting = find_again(old, store, *self._waiting)
         self._continuation.follow(old, store)
+        self._penalty = self._penalize()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,13 @@ from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.retrieval.build import stays_recorded
 from closedform.retrieval.feature_map import make_feature_map
 from closedform.retrieval.goal import Goal
+from closedform.retrieval.in_memory import InMemory
+from closedform.retrieval.model import Model
 from closedform.retrieval.observation_kernel import KernelSpec
 from closedform.retrieval.relation import Relation
 from closedform.retrieval.spec import ModelSpec, SearchSpec
 from closedform.retrieval.symmetry import Symmetry
+from closedform.retrieval.symmetry_search import find_mirrored
 from closedform.retrieval.targets import Targets
 from closedform.retrieval.term import Term
 from closedform.retrieval.transfer import TransferSpec
@@ -78,6 +82,22 @@ def model_spec(
         targets,
         symmetry,
     )
+
+
+def show_symmetry(demos: Demos, config: PolicyConfig) -> Demos:
+    """Demonstrations whose layout declares the mirror symmetry that they show, if it is to be found."""
+    if not (config.symmetry and config.find_symmetry) or config.features != "geometric" or config.index == "faiss":
+        return demos
+    unweighed = {"relevance": False, "selection": False, "choose_shrinkage": False, "goal_weight": 0.0}
+    plain = replace(config, **unweighed, relation_weight=0.0, n_neighbors=None, index="exact")
+
+    def build(images: Demos, symmetry: Symmetry) -> Model:
+        layouts = images.observation_layout, images.action_layout
+        spec = model_spec(plain, *layouts, None, (), None, symmetry)
+        return InMemory.build(spec, images.episodes, np.arange(len(images)))
+
+    layout = find_mirrored(demos, build)
+    return demos if layout is None else demos.with_layouts(layout, demos.action_layout)
 
 
 def find_targets(demos: Demos, config: PolicyConfig) -> Targets | None:

@@ -7,6 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from closedform.figures import html_table
+
+_MOST_NAMED = 3  # demonstrations, where a plan is printed
+
 
 class ReplicaState(NamedTuple):
     """How current the replica of a fleet's demonstrations was that a plan was made from.
@@ -68,3 +72,27 @@ class Plan:
     def n_effective(self) -> float:
         """The effective number of demonstrated chunks: 1 if one has all the weight, m if m share it equally."""
         return float(1 / np.sum(self.weights**2))
+
+    @property
+    def demonstrations(self) -> list[tuple[int, int, float]]:
+        """The episode, step and weight of each demonstrated chunk as plain numbers, by decreasing weight."""
+        return list(zip(self.episodes.tolist(), self.steps.tolist(), self.weights.tolist(), strict=True))
+
+    def __repr__(self) -> str:
+        n, size = self.actions.shape
+        return f"Plan({n} actions of {size} numbers, {'; '.join(f'{k} {v}' for k, v in self._facts())})"
+
+    def _repr_html_(self) -> str:
+        """The plan in a notebook."""
+        first = ", ".join(f"{number:.4g}" for number in self.actions[0])
+        return html_table(f"A plan of {len(self.actions)} actions", [("first action", first), *self._facts()])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What is worth knowing about it, in words."""
+        named = [f"episode {e} step {s} ({w:.0%})" for e, s, w in self.demonstrations[:_MOST_NAMED]]
+        more = len(self.weights) - len(named)
+        facts = [("from", ", ".join(named) + (f" and {more} more" if more else ""))] if named else []
+        facts += [("frame", self.frame)] if self.frame else []
+        facts += [("grasping", self.held)] if self.held else []
+        facts += [("network", f"{self.neural_share:.0%}")] if self.neural_share else []
+        return [*facts, ("distance", f"{self.distance:.3g}")]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed
 from closedform.policies.saving import load_policy
 from closedform.retrieval.finite import all_finite
+
+if TYPE_CHECKING:
+    from closedform.pixels.perceiver import Perceiver
 
 
 class ActingConfig(Protocol):
@@ -47,9 +50,11 @@ class Policy(ABC, Generic[ConfigT]):
     Attributes:
         config: its parameters, which never change.
         observation_layout, action_layout: what the numbers of an observation and of an action are.
+        perceiver: makes the numbers of an observation from images; None if they are observed as they are.
     """
 
     config: ConfigT
+    perceiver: Perceiver | None = None
 
     @property
     @abstractmethod
@@ -141,6 +146,22 @@ class Policy(ABC, Generic[ConfigT]):
     def agent(self, seed: Seed = None) -> Agent:
         """An agent to run one episode at a time, with its own randomness."""
         return Agent(self, seed)
+
+    def perceived(self, observation: Any, perceiver: Perceiver | None = None) -> Any:
+        """The numbers of an observation that is a dictionary with images; any other one as it is.
+
+        Args:
+            observation: see `Perceiver.perceive`.
+            perceiver: that of an episode under way; by default the images are by themselves.
+        """
+        if not isinstance(observation, Mapping):
+            return observation
+        if self.perceiver is None:
+            raise DataError(
+                f"expected an observation of {self.observation_layout.width} numbers, found a dictionary; policies "
+                "made of perceived demonstrations take images (closedform perceive)"
+            )
+        return (perceiver or self.perceiver.fresh()).perceive(observation)
 
     def check_observations(self, observations: np.ndarray) -> np.ndarray:
         """Returns observations (..., D_o); an error if they are not finite or have the wrong width."""

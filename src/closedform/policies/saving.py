@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -14,6 +14,8 @@ from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingExtraError
 from closedform.files import crc32
+from closedform.pixels.perceiver import Perceiver
+from closedform.pixels.saved_perceiver import read_perceiver, write_perceiver
 from closedform.policies.config import PolicyConfig
 from closedform.policies.folder import (
     EDITED,
@@ -22,6 +24,7 @@ from closedform.policies.folder import (
     FORMAT_VERSION,
     LEROBOT,
     NEURAL,
+    PERCEIVER,
     PROCESSORS,
     SEAL,
     WITH_REMOVED,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from closedform.policies.policy import Policy
 
 ARRAYS = ("observations", "actions", "lengths", "episode_ids")
+_KNOWN = {*FILES, *PROCESSORS, PERCEIVER}
 _MAX_ENTRIES = 3000  # of a layout
 CHECKED = "all checksums match"
 _CHECKED_NUMBERS = "checksums of all numbers match; its parameters were saved by an older version without a checksum"
@@ -79,11 +83,18 @@ def register_reader(name: str) -> Callable[[ReaderT], ReaderT]:
 def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
     """Writes a policy to a folder; see `write_folder`."""
     folder = as_path(folder)
-    if not is_free(folder, lambda old: holds_only(old, {*FILES, *PROCESSORS}.__contains__, (FORMAT, NEURAL))):
+    if not is_free(folder, lambda old: holds_only(old, _KNOWN.__contains__, (FORMAT, NEURAL))):
         raise LoadError(
             f"{folder}: expected an empty folder or a saved policy to replace, found other files; choose another"
         )
-    write_folder(folder, lambda new: write_policy(policy, new))
+
+    def write(new: Path) -> None:
+        write_policy(policy, new)
+        if policy.perceiver is not None:
+            (new / PERCEIVER).mkdir()
+            write_perceiver(policy.perceiver, new / PERCEIVER)
+
+    write_folder(folder, write)
 
 
 def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
@@ -146,18 +157,29 @@ def load_policy(
     return read_folder(folder, read)
 
 
-def read_policy(
-    snapshot: Snapshot,
+class Described(NamedTuple):
+    """What the content of a config.json says about a policy, apart from its demonstrations."""
+
+    policy_class: type[DemonstrationPolicy[Any]]
+    layouts: tuple[Layout, Layout]
+    parameters: Any
+    n_episodes: int
+    n_steps: int
+    next_id: int
+    targets: Targets | None
+    symmetry: Symmetry | None
+
+
+def describe(
+    path: Path | str,
     content: dict[str, Any],
     feature_map: Callable[[Any], Any] | None = None,
     terms: Sequence[Term] = (),
-) -> DemonstrationPolicy[Any]:
-    """Reads a policy written by `save_policy`, given the content of its config.json."""
-    folder, arrays = snapshot.folder, _read_arrays(snapshot)
-    large = isinstance(content.get("index"), dict)
+) -> Described:
+    """Reads the content of a config.json; a `LoadError` that names its path if it is not one."""
     try:
         policy_class = POLICIES[content["policy"]]
-        layouts = [read_layout(content[key]) for key in ("observation_layout", "action_layout")]
+        layouts = read_layout(content["observation_layout"]), read_layout(content["action_layout"])
         saved_parameters = {**PolicyConfig.BEFORE, **content["parameters"]}
         n_episodes, n_steps = (whole_number(content, key, 1) for key in ("n_episodes", "n_steps"))
         next_id = whole_number(content, "next_episode_id", 1)
@@ -168,14 +190,26 @@ def read_policy(
         parameters = policy_class.make_config("default", None, feature_map, saved_parameters)
         _check_terms(content.get("terms", []), terms)
         targets = Targets.from_json(content["targets"], *layouts) if "targets" in content else None
-        used = layouts if parameters.symmetry else [layout.asymmetric for layout in layouts]
+        used = layouts if parameters.symmetry else (layouts[0].asymmetric, layouts[1].asymmetric)
         symmetry = Symmetry.from_json(content.get("symmetry"), *used)
     except ConfigError as error:
-        raise LoadError(f"{folder / 'config.json'}: {error}") from error
+        raise LoadError(f"{path}: {error}") from error
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
-        raise LoadError(
-            f"{folder / 'config.json'}: expected a configuration of format {FORMAT_VERSION}, {error!r}"
-        ) from error
+        raise LoadError(f"{path}: expected a configuration of format {FORMAT_VERSION}, {error!r}") from error
+    return Described(policy_class, layouts, parameters, n_episodes, n_steps, next_id, targets, symmetry)
+
+
+def read_policy(
+    snapshot: Snapshot,
+    content: dict[str, Any],
+    feature_map: Callable[[Any], Any] | None = None,
+    terms: Sequence[Term] = (),
+) -> DemonstrationPolicy[Any]:
+    """Reads a policy written by `save_policy`, given the content of its config.json."""
+    folder, arrays = snapshot.folder, _read_arrays(snapshot)
+    large = isinstance(content.get("index"), dict)
+    described = describe(folder / "config.json", content, feature_map, terms)
+    policy_class, layouts, parameters, n_episodes, n_steps, next_id, targets, symmetry = described
     expected = {
         "observations": (n_steps, layouts[0].width),
         "actions": (n_steps, layouts[1].width),
@@ -218,7 +252,21 @@ def read_policy(
         raise
     except ClosedFormError as error:
         raise LoadError(f"{folder}: {error}") from error
+    policy.perceiver = _read_perceiver(snapshot, layouts[0])
     return policy
+
+
+def _read_perceiver(snapshot: Snapshot, layout: Layout) -> Perceiver | None:
+    """The perceiver of a policy that takes images, which has to make its observations."""
+    if PERCEIVER not in snapshot.parts:
+        return None
+    perceiver = read_perceiver(snapshot.parts[PERCEIVER])
+    if perceiver.layout.width != layout.width:
+        raise LoadError(
+            f"{snapshot.folder / PERCEIVER}: expected a perceiver of {layout.width} numbers, as the policy observes, "
+            f"found one of {perceiver.layout.width}"
+        )
+    return perceiver
 
 
 def _check_terms(saved: Any, given: Sequence[Term]) -> None:
@@ -258,12 +306,14 @@ def _verify(snapshot: Snapshot) -> str:
     if content["format"] == LEROBOT:
         return "LeRobot checkpoints have no checksums: a changed number goes unnoticed"
     if content["format"] in (NEURAL, EDITED):  # loading verifies them
-        said = {name: _verify(part) for name, part in snapshot.parts.items()}
+        said = {name: _verify(part) for name, part in snapshot.parts.items() if name != PERCEIVER}
         sealed = SEAL in content and all(text == CHECKED for text in said.values())
         return CHECKED if sealed else _CHECKED_NUMBERS
     arrays = _read_arrays(snapshot)
     _check_sum(snapshot.folder, arrays, content)
     check_seal(snapshot, content)
+    if PERCEIVER in snapshot.parts:
+        read_perceiver(snapshot.parts[PERCEIVER])
     facts = content.get("index")
     if not isinstance(facts, dict):
         return CHECKED if SEAL in content else _CHECKED_NUMBERS

@@ -1,7 +1,7 @@
 """Finding the demonstrations that matter: feature maps, metrics, indexes and frames."""
 
 from closedform.retrieval.build import build_model
-from closedform.retrieval.faiss_index import FaissIndex, Recall
+from closedform.retrieval.faiss_index import FaissIndex
 from closedform.retrieval.feature_map import (
     CustomFeatures,
     FeatureMap,
@@ -16,6 +16,7 @@ from closedform.retrieval.index import ExactIndex
 from closedform.retrieval.model import Model
 from closedform.retrieval.observation_kernel import ObservationKernel
 from closedform.retrieval.penalty import Penalty
+from closedform.retrieval.recall import Recall
 from closedform.retrieval.store import Store
 from closedform.retrieval.term import Term
 from closedform.retrieval.transfer import Transfer

@@ -28,7 +28,14 @@ def stays_recorded(index: str, n_windows: int) -> bool:
 def build_model(
     spec: ModelSpec, episodes: Sequence[Episode], episode_ids: np.ndarray, progress: Progress | None = None
 ) -> Model:
-    """The model of some episodes, with the storage that the requested index needs."""
+    """The model of some episodes, with the storage that the requested index needs.
+
+    Args:
+        spec: how windows are cut, searched, weighted and transferred.
+        episodes: the demonstrations.
+        episode_ids: (E,), rising.
+        progress: called with a description and the fraction done, if indexing takes long.
+    """
     n_windows = int(spec.windows.n_windows(np.array([len(episode) for episode in episodes])).sum()) * spec.n_images
     large = stays_recorded(spec.search.index, n_windows)
     if spec.search.index == "auto" and n_windows > EXACT_UP_TO and not large:

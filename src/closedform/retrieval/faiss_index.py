@@ -10,39 +10,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from closedform.errors import DataError, LoadError, MissingExtraError, SaveError
+from closedform.errors import DataError, LoadError, SaveError
 from closedform.files import BLOCK as BYTES
 from closedform.files import name_of
 from closedform.retrieval.faiss_file import IndexFile, IndexSeal
 from closedform.retrieval.index import ExactIndex
+from closedform.retrieval.recall import BLOCK, Judged, Recall, import_faiss, single
 
-BLOCK = 100_000  # rows whose features are computed at once
 _POINTS_PER_LIST, _ITERATIONS = 64, 8  # of the k-means that makes the lists
-N_QUERIES = 200  # windows that recall is measured on
-_CARRIES_WEIGHT = 1e-3  # of the largest weight
-_FOR_THE_METRIC = 0.8  # the required recall of all neighbors, from which the local metric is computed
-
-
-@dataclass(frozen=True)
-class Recall:
-    """The recall of an index relative to exact search, for windows whose own episode is left out.
-
-    Attributes:
-        target: the requested recall of neighbors that carry weight.
-        weighty: the measured recall of neighbors that carry weight.
-        all: the measured recall of all k neighbors, from which the metric is computed.
-        n_queries: windows that it was measured on.
-        n_probes, n_lists: lists that a query visits, and how many there are.
-        seconds: that the build took.
-    """
-
-    target: float
-    weighty: float
-    all: float
-    n_queries: int
-    n_probes: int
-    n_lists: int
-    seconds: float
 
 
 class FaissIndex:
@@ -100,7 +75,7 @@ class FaissIndex:
             longest: the number of rows of the longest episode.
             progress: called with a description and the fraction done.
         """
-        faiss = _import_faiss()
+        faiss = import_faiss()
         began = time.perf_counter()
         n, width = len(features), features[:1].shape[1]
         n_lists = max(1, min(int(2 ** np.round(np.log2(4 * np.sqrt(n)))), n // _POINTS_PER_LIST))
@@ -115,21 +90,16 @@ class FaissIndex:
         )
         progress("finding centers", 0.0)
         sample = np.unique(np.linspace(0, n - 1, min(n, _POINTS_PER_LIST * n_lists)).astype(np.int64))
-        index.train(_single(features[sample]))
+        index.train(single(features[sample]))
         for start in range(0, n, BLOCK):
             progress("filling lists", start / n)
-            index.add(_single(features[start : start + BLOCK]))
-        judged = _Judged.exactly(features, k, weigh, episodes, longest, progress)
-        n_probes = 1
-        while n_probes < n_lists and not judged.suffices(index, n_probes, target):
-            n_probes *= 2
-        low, high = n_probes // 2, min(n_probes, n_lists)
-        while high - low > 1:  # the fewest lists that reach the target
-            middle = (low + high) // 2
-            low, high = (low, middle) if judged.suffices(index, middle, target) else (middle, high)
-        weighty, found = judged.recall_of(index, high)
-        seconds = time.perf_counter() - began
-        recall = Recall(target, weighty, found, len(judged.queries), high, n_lists, seconds)
+            index.add(single(features[start : start + BLOCK]))
+        judged = Judged.exactly(features, k, weigh, episodes, longest, progress)
+
+        def search(queries: np.ndarray, asked: int, n_probes: int) -> np.ndarray:
+            return index.search(queries, asked, params=faiss.SearchParametersIVF(nprobe=n_probes))[1]
+
+        recall = judged.recall_with_fewest_lists(search, n_lists, target, began)
         return cls(features, index, recall, ExactIndex(np.empty((0, width))))
 
     @classmethod
@@ -169,7 +139,7 @@ class FaissIndex:
         """Writes the inverted file; rows added since are recovered from the demonstrations."""
         with path.open("wb") as file:
             if self._source is None:
-                faiss = _import_faiss()
+                faiss = import_faiss()
                 faiss.write_index(self._faiss, faiss.PyCallbackIOWriter(file.write, BYTES))
             else:  # of a memory-mapped index, faiss itself would write only the file's path
                 for start in range(0, len(self._source.data), BYTES):
@@ -190,12 +160,12 @@ class FaissIndex:
 
     def __getstate__(self) -> dict[str, Any]:
         source = None if self._source is None else (self._source.path, self._source.seal)
-        saved = None if source else _import_faiss().serialize_index(self._faiss)
+        saved = None if source else import_faiss().serialize_index(self._faiss)
         return {**self.__dict__, "_faiss": saved, "_source": source}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if state["_source"] is None:
-            self.__dict__.update(state, _faiss=_import_faiss().deserialize_index(state["_faiss"]))
+            self.__dict__.update(state, _faiss=import_faiss().deserialize_index(state["_faiss"]))
             return
         path, seal = state["_source"]
         try:
@@ -244,10 +214,10 @@ class FaissIndex:
         return rows
 
     def _search(self, query: np.ndarray, k: int, n_probes: int) -> np.ndarray:
-        faiss, n = _import_faiss(), self._faiss.ntotal
+        faiss, n = import_faiss(), self._faiss.ntotal
         selector = {} if self._shown is None else {"sel": faiss.IDSelectorBitmap(self._shown)}
         parameters = faiss.SearchParametersIVF(nprobe=n_probes, **selector)
-        distances, rows = self._faiss.search(_single(query[None]), min(k, n), params=parameters)
+        distances, rows = self._faiss.search(single(query[None]), min(k, n), params=parameters)
         distances, rows = distances[0], rows[0]
         if len(rows) and not -1 <= rows.min() <= rows.max() < n:  # -1 is for none
             raise LoadError(
@@ -271,87 +241,6 @@ class FaissIndex:
 
 
 @dataclass(frozen=True)
-class _Judged:
-    """Queries with the neighbors that exact search finds for them in other episodes: the ground truth for recall.
-
-    Attributes:
-        queries: (q, D), float32.
-        own: (q,), the episode of each.
-        near: q arrays of the k nearest rows, ascending.
-        weighty: the same, only those that carry weight.
-        episodes: (n,), the episode of each row.
-        asked: how many neighbors to ask for, so that k remain when those of the query's own episode are dropped.
-    """
-
-    queries: np.ndarray
-    own: np.ndarray
-    near: list[np.ndarray]
-    weighty: list[np.ndarray]
-    episodes: Any
-    asked: int
-
-    @classmethod
-    def exactly(
-        cls,
-        features: Any,
-        k: int,
-        weigh: Callable[[np.ndarray, np.ndarray], np.ndarray],
-        episodes: Any,
-        longest: int,
-        progress: Callable[[str, float], object],
-    ) -> _Judged:
-        """Searches all rows, with the arguments of `FaissIndex.build`."""
-        faiss, n = _import_faiss(), len(features)
-        asked = min(n, k + longest)
-        chosen = np.unique(np.linspace(0, n - 1, min(N_QUERIES, n)).astype(np.int64))
-        queries = features[chosen]
-        single = _single(queries)
-        distances, rows = np.empty((len(chosen), 0), np.float32), np.empty((len(chosen), 0), np.int64)
-        for start in range(0, n, BLOCK):
-            progress("measuring recall", start / n)
-            block = _single(features[start : start + BLOCK])
-            nearer, found = faiss.knn(single, block, min(asked, len(block)))
-            distances, rows = np.concatenate([distances, nearer], 1), np.concatenate([rows, found + start], 1)
-            if rows.shape[1] > asked:
-                kept = np.argpartition(distances, asked - 1, axis=1)[:, :asked]
-                distances, rows = (np.take_along_axis(array, kept, 1) for array in (distances, rows))
-        own, near, weighty = episodes[chosen], [], []
-        for index, query in enumerate(queries):
-            order = rows[index][np.argsort(distances[index])]
-            others = order[episodes[order] != own[index]][:k]
-            near.append(np.sort(others))
-            weighty.append(near[-1][weigh(query, near[-1]) > _CARRIES_WEIGHT] if len(others) else others)
-        return cls(single, own, near, weighty, episodes, asked)
-
-    def suffices(self, index: Any, n_probes: int, target: float) -> bool:
-        """Whether visiting `n_probes` lists reaches the target, and gives about the same metric as exact search."""
-        weighty, found = self.recall_of(index, n_probes)
-        return weighty >= target and found >= _FOR_THE_METRIC
-
-    def recall_of(self, index: Any, n_probes: int) -> tuple[float, float]:
-        """The recall of the neighbors that carry weight and of all neighbors, averaged over queries."""
-        parameters = _import_faiss().SearchParametersIVF(nprobe=n_probes)
-        _, rows = index.search(self.queries, self.asked, params=parameters)
-        shares = []
-        for found, own, near, weighty in zip(rows, self.own, self.near, self.weighty, strict=True):
-            found = found[found >= 0]
-            found = found[self.episodes[found] != own][: len(near)]
-            if len(near):
-                shares.append([np.isin(wanted, found).mean() for wanted in (weighty, near)])
-        means = np.mean(shares, axis=0) if shares else (1.0, 1.0)
-        return float(means[0]), float(means[1])
-
-
-def _import_faiss() -> Any:
-    """The package faiss; a clear error if it is not installed."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtraError("faiss-cpu", "ann", "the index 'faiss'") from error
-    return faiss
-
-
-@dataclass(frozen=True)
 class Source:
     """An open index file.
 
@@ -368,7 +257,7 @@ class Source:
 
 def _open(file: BinaryIO, path: Path, seal: IndexSeal | None, *, whole: bool) -> tuple[Any, Source, IndexFile]:
     """Opens an index file, whose lists are memory-mapped."""
-    faiss = _import_faiss()
+    faiss = import_faiss()
     try:
         data = np.memmap(file, np.uint8, "r")
         facts = IndexFile.parse(data)
@@ -394,7 +283,3 @@ def _bits_of(n: int, hidden: np.ndarray) -> np.ndarray:
         some[first - 8 * begin : end - 8 * begin] = 0
         bits[begin:stop] = np.packbits(some, bitorder="little")
     return bits
-
-
-def _single(features: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(features, np.float32)

@@ -14,9 +14,10 @@ from closedform.kernels.records import Rows as RowsRecord
 from closedform.retrieval.ending import ended_alike
 from closedform.retrieval.feature_map import scaled
 from closedform.retrieval.index import ExactIndex
-from closedform.retrieval.model import Model
+from closedform.retrieval.model import Found, Model
 from closedform.retrieval.observation_kernel import ObservationKernel
 from closedform.retrieval.pace import breathe
+from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.relevance import n_judging, relevances
 from closedform.retrieval.rows import rows_of
 from closedform.retrieval.shrinkage import choose_shrinkage
@@ -124,14 +125,15 @@ class InMemory:
         arrays = store.actions, store.starts, store.row_episodes, store.poses, store.held
         return RowsRecord(self.index.columns, len(store), *arrays)
 
-    def some_rows(self, model: Model, rows: np.ndarray) -> RowsRecord:
-        """What the compiled planner reads of some rows."""
-        everything = self.rows_record(model)
-        return everything._replace(
+    def found(self, model: Model, query: np.ndarray, k: int, penalty: Penalty) -> Found:
+        """The k nearest rows."""
+        everything, rows = self.rows_record(model), self.index.query(query, k)
+        some = everything._replace(
             columns=np.ascontiguousarray(everything.columns[:, rows]),
             n_rows=len(rows),
             **{name: getattr(everything, name)[rows] for name in ("starts", "episodes", "poses", "held")},
         )
+        return Found(rows, some, model.kernel.record)
 
     def write(self, model: Model, folder: Path, identity: str) -> dict[str, Any] | None:
         """Writes nothing: the model is rebuilt from its demonstrations."""

@@ -1,13 +1,37 @@
-"""ExactIndex: exact nearest-neighbor search by comparing a query with every row."""
+"""Index, and ExactIndex: exact nearest-neighbor search by comparing a query with every row."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from closedform import kernels
 from closedform.retrieval.pace import gathered, paced
+
+if TYPE_CHECKING:
+    from closedform.retrieval.recall import Recall
+
+
+class Index(Protocol):
+    """Finds the rows whose features are nearest to those of a query."""
+
+    @property
+    def recall(self) -> Recall | None:
+        """The recall relative to exact search; None if the search is exact."""
+        ...
+
+    def rows(self) -> Any:
+        """(n, D), the features, an array or computed on demand."""
+        ...
+
+    def n_compared(self, k: int) -> int:
+        """How many rows the planner compares a query with for k neighbors."""
+        ...
+
+    def query(self, query: np.ndarray, k: int) -> np.ndarray:
+        """The rows found near a query (D,), ascending: k, or all if there are fewer."""
+        ...
 
 
 class ExactIndex:
@@ -17,9 +41,10 @@ class ExactIndex:
 
     Each coordinate is stored contiguously, so that the search streams through memory, with room to grow, so that adding
     an episode copies only the episode.
-    """
 
-    recall: ClassVar[None] = None
+    Args:
+        features: (N, D_z), one row for each window.
+    """
 
     def __init__(self, features: np.ndarray):
         width = features.shape[1]
@@ -30,6 +55,11 @@ class ExactIndex:
 
     def __len__(self) -> int:
         return self._length
+
+    @property
+    def recall(self) -> None:
+        """None: the search is exact."""
+        return None
 
     @property
     def columns(self) -> np.ndarray:

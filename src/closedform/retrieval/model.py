@@ -6,28 +6,43 @@ import copyreg
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from closedform import kernels
 from closedform.demos.episode import Episode
-from closedform.kernels.records import Rows
-from closedform.retrieval.faiss_index import FaissIndex, Recall
-from closedform.retrieval.index import ExactIndex
+from closedform.kernels.records import Metric, Rows
+from closedform.retrieval.index import ExactIndex, Index
 from closedform.retrieval.neighborhood import Neighborhood
 from closedform.retrieval.observation_kernel import ObservationKernel
 from closedform.retrieval.pace import breathe
+from closedform.retrieval.penalty import Penalty
+from closedform.retrieval.recall import Recall
 from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.store import Store
 from closedform.retrieval.transfer import Transfer
+
+
+class Found(NamedTuple):
+    """Neighbors of a query that its index found.
+
+    Attributes:
+        rows: (m,), rows of the store, ascending.
+        record: what the compiled planner reads of them.
+        metric: of their distances.
+    """
+
+    rows: np.ndarray
+    record: Rows
+    metric: Metric
 
 
 class Storage(Protocol):
     """Where the rows of a model are kept, and how they are searched and updated."""
 
     @property
-    def index(self) -> ExactIndex | FaissIndex:
+    def index(self) -> Index:
         """The nearest-neighbor index of the rows' features."""
         ...
 
@@ -47,8 +62,8 @@ class Storage(Protocol):
         """What the compiled planner reads if it searches all rows itself; None if the index is queried first."""
         ...
 
-    def some_rows(self, model: Model, rows: np.ndarray) -> Rows:
-        """What the compiled planner reads of some rows."""
+    def found(self, model: Model, query: np.ndarray, k: int, penalty: Penalty) -> Found:
+        """The neighbors of a query (D_z,) that a plan needs."""
         ...
 
     def write(self, model: Model, folder: Path, identity: str) -> dict[str, Any] | None:
@@ -82,7 +97,7 @@ class Model:
         return len(self.store)
 
     @property
-    def index(self) -> ExactIndex | FaissIndex:
+    def index(self) -> Index:
         """The nearest-neighbor index of the rows' features."""
         return self.storage.index
 
@@ -120,9 +135,9 @@ class Model:
         """What the compiled planner reads if it searches all rows itself; None if the index is queried first."""
         return self.storage.rows_record(self)
 
-    def some_rows(self, rows: np.ndarray) -> Rows:
-        """What the compiled planner reads of some rows."""
-        return self.storage.some_rows(self, rows)
+    def found(self, query: np.ndarray, k: int, penalty: Penalty) -> Found:
+        """The neighbors of a query (D_z,) that a plan needs: the k nearest, or those of them that carry weight."""
+        return self.storage.found(self, query, k, penalty)
 
     def prepare(self) -> None:
         """Fills the caches, so that no plan has to wait for them."""

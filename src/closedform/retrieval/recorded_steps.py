@@ -15,8 +15,9 @@ from closedform.demos.episode import Episode
 from closedform.files import crc32
 from closedform.kernels.records import Rows
 from closedform.retrieval.faiss_index import FaissIndex
-from closedform.retrieval.model import Model
+from closedform.retrieval.model import Found, Model
 from closedform.retrieval.observation_kernel import ObservationKernel
+from closedform.retrieval.penalty import Penalty
 from closedform.retrieval.relevance import n_judging, relevances
 from closedform.retrieval.rows import rows_of
 from closedform.retrieval.saved_index import SCALING, SavedIndex
@@ -74,13 +75,13 @@ class RecordedSteps:
             summary = part if summary is None else summary.append(part)
         assert summary is not None
         kernel = ObservationKernel.scaled_for(spec.kernel, summary.feature_statistics, views)
-        store = _store(spec, windows, views, episode_ids, summary)
+        store = store_of(spec, windows, views, episode_ids, summary)
         store.check_binary()
         if spec.kernel.weighs or spec.kernel.chooses:
             progress("judging what matters", 0.0)
             kernel = _weighed(spec, store, windows, kernel)
-        features = _features(windows, kernel)
-        kernel = kernel.fitted(store, lambda: _sample(features))
+        features = features_of(windows, kernel)
+        kernel = kernel.fitted(store, lambda: sample_of(features))
         index = FaissIndex.build(
             features,
             spec.search.recall,
@@ -104,10 +105,10 @@ class RecordedSteps:
         summary = self.summary.append(Summary.of(spec, [episode], windows.lifted(rows)))
         episode_ids = np.append(model.store.episode_ids, episode_id)
         removed = None if model.store.removed is None else np.append(model.store.removed, False)
-        store = _store(spec, windows, (*model.store.episodes, episode), episode_ids, summary, removed)
+        store = store_of(spec, windows, (*model.store.episodes, episode), episode_ids, summary, removed)
         store.check_binary(newest_only=not _widened(model.store, store))
-        features = _features(windows, model.kernel)
-        kernel = model.kernel.fitted(store, lambda: _sample(features))
+        features = features_of(windows, model.kernel)
+        kernel = model.kernel.fitted(store, lambda: sample_of(features))
         storage = RecordedSteps(self.index.add(features[rows], features), windows, summary)
         return Model(spec, store, kernel, Transfer.of(spec.transfer, store), storage)
 
@@ -115,18 +116,20 @@ class RecordedSteps:
         """The model without an episode: its rows stay, but no query finds them.
 
         Statistics are those of the other episodes; scale and relevance of features stay those of the indexed ones. If
-        only this episode reaches a lowest or highest value, the others are indexed and weighted again.
+        only this episode reaches a lowest or highest value, and it is indexed, the others are indexed and weighted
+        again.
         """
         spec, store = model.spec, model.store
         keep = store.kept_without(episode_id)
         index = int(np.flatnonzero(store.episode_ids == episode_id)[0])
         own = self._summary_of(spec, store, [index])
-        reached = own.extremes() == self.summary.extremes()
-        if store.counts[keep].sum() and self._others_reach(spec, store, keep, reached):
-            summary = self.summary.without(own, index)
-            left = _store(spec, self.windows, store.episodes, store.episode_ids, summary, ~keep)
+        extremes, first = self._extremes_without(spec, store, keep, own), int(store.counts[:index].sum())
+        same = np.array_equal(extremes, self.summary.extremes())
+        if store.counts[keep].sum() and (same or first >= self.index.n_indexed):
+            summary = self.summary.without(own, index).with_extremes(extremes)
+            left = store_of(spec, self.windows, store.episodes, store.episode_ids, summary, ~keep)
             features = self.index.rows()
-            kernel = model.kernel.fitted(left, lambda: _sample(features))
+            kernel = model.kernel.fitted(left, lambda: sample_of(features))
             storage = RecordedSteps(self._hiding(store, index), self.windows, summary)
             return Model(spec, left, kernel, Transfer.of(spec.transfer, left), storage)
         episodes = [episode for episode, kept in zip(store.episodes, keep, strict=True) if kept]
@@ -149,33 +152,29 @@ class RecordedSteps:
         lifted = self.windows.lifted(rows) if len(rows) else self.windows.lifted(np.zeros(1, np.int64))[:0]
         return Summary.of(spec, [store.episodes[i] for i in episodes], lifted)
 
-    def _others_reach(self, spec: ModelSpec, store: Store, keep: np.ndarray, reached: np.ndarray) -> bool:
-        """Whether all extremes of the summary that are marked are reached by episodes that are kept, too."""
+    def _extremes_without(self, spec: ModelSpec, store: Store, keep: np.ndarray, own: Summary) -> np.ndarray:
+        """The extremes of the episodes that are kept, given the summary of the one that is not.
+
+        They are looked at only until they reach all extremes that this one reaches.
+        """
         wanted, others, first, size = self.summary.extremes(), np.flatnonzero(keep).tolist(), 0, 8
-        while reached.any() and first < len(others):
-            some = others[first : first + size]
-            reached = reached & (self._summary_of(spec, store, some).extremes() != wanted)
+        reached = own.extremes() == wanted
+        found = np.repeat([np.inf, -np.inf], len(wanted) // 2)
+        while np.any(reached & (found != wanted)) and first < len(others):
+            part = self._summary_of(spec, store, others[first : first + size]).extremes()
+            lows, highs = np.stack([found, part]).reshape(2, 2, -1).swapaxes(0, 1)
+            found = np.concatenate([lows.min(0), highs.max(0)])
             first, size = first + size, min(2 * size, _EPISODES_AT_ONCE)
-        return not reached.any()
+        return np.where(reached, found, wanted)
 
     def rows_record(self, model: Model) -> None:
         """None: faiss is queried first."""
         return None
 
-    def some_rows(self, model: Model, rows: np.ndarray) -> Rows:
-        """What the compiled planner reads of some rows."""
-        at = self.windows.locate(rows)
-        observed = self.windows.observed(at)
-        n_action_steps = model.spec.windows.n_action_steps
-        return Rows(
-            columns=np.ascontiguousarray(model.kernel.features(observed).T),
-            n_rows=len(rows),
-            actions=self.windows.chunks(at).reshape(len(rows) * n_action_steps, -1),
-            starts=np.arange(len(rows)) * n_action_steps,
-            episodes=at.episodes,
-            poses=model.spec.transfer.body_poses(observed[:, -1]),
-            held=model.store.held[rows].astype(np.int64),
-        )
+    def found(self, model: Model, query: np.ndarray, k: int, penalty: Penalty) -> Found:
+        """The rows that faiss finds."""
+        rows = self.index.query(query, k)
+        return Found(rows, rows_record(model, self.windows, rows), model.kernel.record)
 
     def write(self, model: Model, folder: Path, identity: str) -> dict[str, Any]:
         """Writes index and summary beside the demonstrations; returns what else is needed to reopen them.
@@ -231,11 +230,11 @@ class RecordedSteps:
         path = snapshot.folder / "summary.safetensors"
         summary, scaling = saved.read_summary(arrays, path, spec, len(lengths), len(windows), width)
         removed = saved.removed_of(snapshot, len(lengths))
-        store = _store(spec, windows, windows.episode_views(), episode_ids, summary, removed)
+        store = store_of(spec, windows, windows.episode_views(), episode_ids, summary, removed)
         offset, scale, relevance = scaling
         kernel = ObservationKernel(spec.kernel, offset, scale, relevance, saved.chosen_shrinkage)
-        features = _features(windows, kernel)
-        kernel = kernel.fitted(store, lambda: _sample(features))
+        features = features_of(windows, kernel)
+        kernel = kernel.fitted(store, lambda: sample_of(features))
         index = saved.read_index(snapshot, features, whole=whole)
         ends = np.cumsum(windows.counts)
         for gone in saved.removed:
@@ -254,7 +253,23 @@ class RecordedSteps:
         return None if self.opened is None else (RecordedSteps.reopen, (model.spec, *self.opened))
 
 
-def _store(
+def rows_record(model: Model, windows: Windows, rows: np.ndarray, features: np.ndarray | None = None) -> Rows:
+    """What the compiled planner reads of some rows, whose features (m, D_z) may be known."""
+    at = windows.locate(rows)
+    observed = windows.observed(at)
+    n_action_steps = model.spec.windows.n_action_steps
+    return Rows(
+        columns=np.ascontiguousarray((model.kernel.features(observed) if features is None else features).T),
+        n_rows=len(rows),
+        actions=windows.chunks(at).reshape(len(rows) * n_action_steps, -1),
+        starts=np.arange(len(rows)) * n_action_steps,
+        episodes=at.episodes,
+        poses=model.spec.transfer.body_poses(observed[:, -1]),
+        held=model.store.held[rows].astype(np.int64),
+    )
+
+
+def store_of(
     spec: ModelSpec,
     windows: Windows,
     episodes: tuple[Episode, ...],
@@ -294,19 +309,19 @@ def _weighed(spec: ModelSpec, store: Store, windows: Windows, kernel: Observatio
         return kernel
     judges = Store.of(spec.windows, store.episodes[:n], store.episode_ids[:n], rows_of(spec, store.episodes[:n]))
     if spec.kernel.weighs:
-        kernel = kernel.weighed(relevances(spec, judges, _features(windows, kernel)[: len(judges)], kernel))
+        kernel = kernel.weighed(relevances(spec, judges, features_of(windows, kernel)[: len(judges)], kernel))
     if spec.kernel.chooses:
-        features = _features(windows, kernel)[: len(judges)]
+        features = features_of(windows, kernel)[: len(judges)]
         kernel = replace(kernel, chosen=choose_shrinkage(spec, judges, features, kernel))
     return kernel
 
 
-def _features(windows: Windows, kernel: ObservationKernel) -> Computed:
+def features_of(windows: Windows, kernel: ObservationKernel) -> Computed:
     """The features (n, D_z) of all rows."""
     return Computed(_Features(windows, kernel.offset, kernel.scale), len(windows))
 
 
-def _sample(features: Computed) -> np.ndarray:
+def sample_of(features: Computed) -> np.ndarray:
     """A sample of features to estimate the global covariance from."""
     return features[np.unique(np.linspace(0, len(features) - 1, _N_GLOBAL).astype(np.int64))]
 

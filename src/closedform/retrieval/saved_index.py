@@ -11,7 +11,8 @@ import numpy as np
 from closedform.errors import LoadError
 from closedform.files import crc32
 from closedform.retrieval.faiss_file import IndexFile, IndexSeal
-from closedform.retrieval.faiss_index import FaissIndex, Recall
+from closedform.retrieval.faiss_index import FaissIndex
+from closedform.retrieval.recall import Recall
 from closedform.retrieval.spec import ModelSpec
 from closedform.retrieval.summary import Summary
 from closedform.snapshot import Snapshot

@@ -69,7 +69,7 @@ def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel
             breathe()
             shrunk = (1 - shrinkage) * variances + shrinkage * variances.mean(1, keepdims=True)
             squared = (along @ (1 / (shrunk + kernel.spec.regularization))[..., None])[..., 0]
-            errors.append(_errors(store, transfer, pool, some, near, squared))
+            errors.append(prediction_errors(store, transfer, pool, some, near, squared))
         found.append(errors)
     errors = np.concatenate(found, axis=1)
     chosen = _smallest_good(values, errors, episodes[queries])
@@ -116,10 +116,18 @@ def _principal(
     return near, np.square(along, out=along), np.maximum(values, 0.0)
 
 
-def _errors(
+def prediction_errors(
     store: Store, transfer: Transfer, pool: np.ndarray, queries: np.ndarray, near: np.ndarray, squared: np.ndarray
 ) -> np.ndarray:
-    """The squared error of the prediction for each query, (q,), from neighbors (q, k) at squared distances (q, k)."""
+    """The squared error of the prediction for each query, (q,), of the mean of its actions.
+
+    Args:
+        store, transfer: of the windows.
+        pool: rows of the store.
+        queries: (q,), places in the pool.
+        near: (q, k), places of their neighbors.
+        squared: (q, k), squared distances of these.
+    """
     first = np.argpartition(squared, _N_NEAREST - 1, axis=1)[:, :_N_NEAREST]
     order = np.argsort(np.take_along_axis(squared, first, 1), axis=1, kind="stable")
     first = np.take_along_axis(first, order, 1)

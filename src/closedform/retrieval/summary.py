@@ -71,7 +71,7 @@ class Summary:
         )
 
     def without(self, other: Summary, index: int) -> Summary:
-        """The summary without an episode, given its summary and index; others must reach the same extremes."""
+        """The summary without an episode, given its summary and index; the extremes stay."""
         last = self.last_observations.copy()
         last[index] = np.nan
         return replace(
@@ -88,6 +88,20 @@ class Summary:
         lows = self.feature_statistics.low, self.action_statistics.low, self.action_range[:1]
         highs = self.feature_statistics.high, self.action_statistics.high, self.action_range[1:]
         return np.concatenate([array.ravel() for array in (*lows, *highs)])
+
+    def with_extremes(self, extremes: np.ndarray) -> Summary:
+        """With other lowest and highest values, (m,) as of `extremes`."""
+        features, actions = self.feature_statistics, self.action_statistics
+        widths = features.low.shape[1], actions.low.shape[1]
+        (low_z, low, lowest), (high_z, high, highest) = (
+            np.split(half[None], np.cumsum(widths), axis=1) for half in np.split(extremes, 2)
+        )
+        return replace(
+            self,
+            feature_statistics=replace(features, low=low_z, high=high_z),
+            action_statistics=replace(actions, low=low, high=high),
+            action_range=np.concatenate([lowest, highest]),
+        )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """The arrays to save, by name."""

@@ -38,7 +38,7 @@ class Recorded:
     """The steps of all episodes as recorded, concatenated; they may be memory-mapped.
 
     Args:
-        parts: consecutive arrays (T, D): the original steps, and those added since.
+        parts: consecutive arrays (T, D): the original steps, and those added since; none if they are elsewhere.
     """
 
     def __init__(self, parts: Sequence[np.ndarray]):
@@ -163,7 +163,7 @@ class Windows:
     def chunks(self, at: Located) -> np.ndarray:
         """The encoded actions of windows, padded beyond an episode's end as `cut` does. -> (m, N_a, D)."""
         cutting, lengths, begins = self._cutting, self.lengths[at.episodes], self._begins[at.episodes]
-        if kernels.enabled():
+        if kernels.enabled() and self.actions.parts:
             from closedform.kernels.gather import gather_actions
 
             actions = np.empty((len(at.steps), cutting.n_action_steps, cutting.action_layout.width))

@@ -15,8 +15,8 @@ _IDLE = 0.02  # seconds without requests after which there is time for what is l
 class Planners:
     """Answers requests in threads; while all of them are busy, requests wait, and are then answered together.
 
-    A request never waits for others to come. Those that arrive at the same instant are shared among the free threads.
-    All methods belong to one event loop.
+    A request never waits for others to come. A free thread takes its share of those that wait, and leaves a busy one
+    the rest, so that all cores plan until there is nothing left. All methods belong to one event loop.
 
     Args:
         answer: answers some requests, in a thread; yields lists of pairs: the index of a request, and its reply or an
@@ -57,9 +57,9 @@ class Planners:
         self._alarm = None
         if self._resting is not None:
             self._resting.cancel()
+        share = min(MOST, -(-len(self._waiting) // self._n_threads))
         while self._n_free and self._waiting:
-            share = min(MOST, -(-len(self._waiting) // self._n_free))
-            together = [self._waiting.popleft() for _ in range(share)]
+            together = [self._waiting.popleft() for _ in range(min(share, len(self._waiting)))]
             self._n_free -= 1
             self._threads.submit(self._run, together)
         if self._n_free == self._n_threads:

@@ -195,11 +195,10 @@ class Service:
         if not isinstance(name, str | bytes | Integral) or isinstance(name, bool) or len(str(name)) > 200:
             raise DataError(f"session_id: expected a text of at most 200 characters or a number, found {brief(name)}")
         name = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
-        new = None if name in self._sessions else Session(self.policy, name)  # it plans once, so not within the lock
         with self._lock:
             session = self._sessions.get(name)
             if session is None:
-                session = self._sessions[name] = new or Session(self.policy, name)
+                session = self._sessions[name] = Session(self.policy, name)
                 while len(self._sessions) > N_SESSIONS:
                     self._sessions.popitem(last=False)
             self._sessions.move_to_end(name)

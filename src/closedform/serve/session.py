@@ -26,12 +26,12 @@ class Session:
     Its memory of a plan is updated when there is time, at the latest before the next plan.
 
     Args:
-        policy: what plans.
+        policy: what plans; it has warmed up.
         name: for messages.
     """
 
     def __init__(self, policy: Policy[Any], name: str = ""):
-        self.agent = Agent(policy)
+        self.agent = Agent(policy, warm_up=False)
         self._name = name
         self._lock = threading.Lock()
         self._remember: Callable[[], None] | None = None

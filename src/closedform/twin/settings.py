@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from closedform.errors import ConfigError
-
-Range = tuple[float, float]
+from closedform.settings import Range, check_settings, parse_settings
 
 
 class Conditions(NamedTuple):
@@ -63,31 +61,12 @@ class TwinSettings:
     margin: float = 0.06
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            low, high = value if isinstance(value, tuple) else (value, value)
-            least, most = _BOUNDS[one.name]
-            if not (np.isfinite([low, high]).all() and least <= low <= high <= most):
-                raise ConfigError(f"the twin's {one.name}: expected {least:g} to {most:g}, found {value}")
+        check_settings(self, _BOUNDS, "the twin")
 
     @classmethod
     def parse(cls, text: str) -> TwinSettings:
         """Reads settings such as `latency=0.1,friction=0.3..0.6`; those not named are as by default."""
-        ranges = {one.name: isinstance(one.default, tuple) for one in fields(cls)}
-        found: dict[str, float | Range] = {}
-        for part in filter(None, (part.strip() for part in text.split(","))):
-            name, equals, value = part.partition("=")
-            if not equals or name not in ranges:
-                raise ConfigError(f"expected a setting of the twin ({', '.join(ranges)}) and its value, found {part!r}")
-            try:
-                numbers = [float(number) for number in value.split("..")]
-            except ValueError as error:
-                raise ConfigError(f"the twin's {name}: expected a number, found {value!r}") from error
-            if len(numbers) > 1 + ranges[name] or name in found:
-                expected = "one number or two as in 0.3..0.5" if ranges[name] else "one number"
-                raise ConfigError(f"the twin's {name}: expected {expected}, once, found {part!r}")
-            found[name] = (numbers[0], numbers[-1]) if ranges[name] else numbers[0]
-        return replace(cls(), **found)  # pyright: ignore[reportArgumentType]
+        return parse_settings(cls, text, "the twin")
 
     def draw(self, seed: int) -> Conditions:
         """What the episode of a seed is like."""

@@ -16,6 +16,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.formats.common import ReadOptions, flat, pick, split, whole_numbers
 from closedform.demos.formats.sizes import Sizes
 from closedform.errors import ClosedFormError, LoadError
+from closedform.files import appearing
 
 NAME = "arrays"
 _OBSERVATION_KEYS = ("observations", "observation", "obs", "states", "state")
@@ -159,12 +160,48 @@ def _read_columns(path: Path, columns: dict[str, np.ndarray], options: ReadOptio
     names = list(columns)
     episode = pick(path, names, None, _EPISODE_KEYS, "the episode of each step")
 
-    def matching(patterns: tuple[str, ...], purpose: str) -> np.ndarray:
+    def matching(patterns: tuple[str, ...], purpose: str) -> tuple[np.ndarray, tuple[str, ...]]:
         chosen = [n for n in names if n != episode and any(fnmatch.fnmatchcase(n, p) for p in patterns)]
         if not chosen:
             raise LoadError(f"{path}: expected columns {' or '.join(patterns)} for {purpose}, found {', '.join(names)}")
-        return np.concatenate([flat(path, name, columns[name]) for name in chosen], axis=1)
+        parts = [flat(path, name, columns[name]) for name in chosen]
+        named = [
+            f"{n}[{i}]" if p.shape[1] > 1 else n for n, p in zip(chosen, parts, strict=True) for i in range(p.shape[1])
+        ]
+        return np.concatenate(parts, axis=1), tuple(named)
 
-    observations = matching(options.observation_keys or ("obs*", "state*"), "observations")
-    actions = matching((options.action_key,) if options.action_key else ("act*",), "actions")
-    return split(path, observations, actions, _ends(path, columns[episode]), options)
+    observations, observed = matching(options.observation_keys or ("obs*", "state*"), "observations")
+    actions, acted = matching((options.action_key,) if options.action_key else ("act*",), "actions")
+    ends = _ends(path, columns[episode])
+    return split(path, observations, actions, ends, options, column_names=(observed, acted))
+
+
+def write(demos: Demos, path: Path) -> None:
+    """Writes an npz file, or CSV if the name ends in .csv: one line of column names, then one line for each step.
+
+    Neither keeps layouts, the rate or tasks; every number is kept exactly.
+    """
+    if path.suffix == ".csv":
+        _write_csv(demos, path)
+        return
+    ends = np.cumsum([len(episode) for episode in demos])
+    with appearing(path, folder=False) as target, target.open("wb") as file:
+        np.savez(file, observations=demos.all_observations(), actions=demos.all_actions(), episode_ends=ends)
+
+
+def _write_csv(demos: Demos, path: Path) -> None:
+    widths = demos.observation_layout.width, demos.action_layout.width
+    kept = [
+        names if names is not None and all(name.startswith(starts) for name in names) else None
+        for names, starts in zip(demos.column_names, (("obs", "state"), ("act",)), strict=True)
+    ]  # other names would not be read back as what they are
+    observed, acted = (
+        kept[i] or tuple(f"{word}_{column}" for column in range(width))
+        for i, (word, width) in enumerate(zip(("obs", "act"), widths, strict=True))
+    )
+    with appearing(path, folder=False) as target, target.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["episode", *observed, *acted])
+        for index, episode in enumerate(demos):
+            for observation, action in zip(episode.observations.tolist(), episode.actions.tolist(), strict=True):
+                rows.writerow([index, *map(repr, observation), *map(repr, action)])

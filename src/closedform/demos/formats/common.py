@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from closedform.demos.demos import Demos, valid_rate
 from closedform.demos.formats.checksums import Checksums
+from closedform.demos.images import Images
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingExtraError
 
@@ -119,7 +121,7 @@ def split(
         ends: (E,), one past the last step of each episode.
         options: what to read.
         checksums: those of the file, if it has any.
-        known: layouts, rate, tasks and skipped names that the file provides.
+        known: layouts, rate, tasks and skipped names that the file provides, and the images of all episodes by camera.
     """
     ends = np.asarray(ends)
     if ends.ndim != 1 or ends.dtype.kind not in "iu" or not len(ends):
@@ -136,6 +138,7 @@ def split(
         known["tasks"] = [known["tasks"][e] for e in chosen]
     starts = np.append(0, ends[:-1])
     pairs = [(observations[starts[e] : ends[e]], actions[starts[e] : ends[e]]) for e in chosen]
+    known["images"] = {name: [every[e] for e in chosen] for name, every in known.get("images", {}).items()}
     verified = verify(path, chosen, pairs, checksums, options)
     return make_demos(path, pairs, options, verified=verified, **known)
 
@@ -150,7 +153,14 @@ def verify(
 
 
 def make_demos(
-    path: Path, pairs: list[tuple[Any, Any]], options: ReadOptions, *, verified: int = 0, **known: Any
+    path: Path,
+    pairs: list[tuple[Any, Any]],
+    options: ReadOptions,
+    *,
+    verified: int = 0,
+    column_names: tuple[tuple[str, ...] | None, tuple[str, ...] | None] = (None, None),
+    images: Mapping[str, Sequence[Images]] | None = None,
+    **known: Any,
 ) -> Demos:
     """Makes checked demonstrations; errors name the file. A known layout of the wrong width is dropped.
 
@@ -159,6 +169,8 @@ def make_demos(
         pairs: observations and actions of each episode.
         options: what to read.
         verified: how many of the episodes were verified against a checksum.
+        column_names: names of the numbers of observations and of actions, if the file has them.
+        images: of each of these episodes, by camera.
         known: layouts, rate, tasks and skipped names that the file provides.
     """
     for kind, index in (("observation_layout", 0), ("action_layout", 1)):
@@ -166,8 +178,10 @@ def make_demos(
         width = pairs[0][index].shape[-1] if pairs else 0
         known[kind] = given or (guess if guess is not None and guess.width == width else None)
     try:
-        demos = Demos(pairs, **known, finite=options.finite)
-        demos.verified = verified
+        cameras = dict(images or {})
+        some = [(*pair, {name: every[i] for name, every in cameras.items()}) for i, pair in enumerate(pairs)]
+        demos = Demos(some, **known, finite=options.finite)
+        demos.verified, demos.column_names = verified, column_names
         return demos
     except ClosedFormError as error:
         raise LoadError(f"{path}: {error}") from error

@@ -19,12 +19,15 @@ from closedform.demos.demos import Demos, valid_rate
 from closedform.demos.episode import Episode
 from closedform.demos.formats.checksums import description_of
 from closedform.demos.formats.common import ReadOptions, known_layout, known_rate, make_demos, select
+from closedform.demos.formats.image_files import find_images
 from closedform.demos.formats.sizes import Sizes
 from closedform.demos.layout import Layout
 from closedform.errors import LoadError
 from closedform.files import appearing, crc32, read_json
 
 NAME = "folder"
+IMAGES = "images"  # a folder in it; see `image_files`
+PERCEIVER = "perceiver"  # a folder in it, if observations were made from images
 FORMAT = "closedform-demos"
 FORMAT_VERSION = 1
 EPISODE = re.compile(r"episode_(\d{6,})\.safetensors")
@@ -51,7 +54,7 @@ def read(path: Path, options: ReadOptions) -> Demos:
         raise LoadError(f"{path}: expected at least one episode_NNNNNN.safetensors, found none")
     chosen = select(path, options.episodes, len(files))
     header = path / "demos.json"
-    layouts = {key: known_layout(header, key, facts.get(key)) for key in _LAYOUTS}
+    layouts: dict[str, Any] = {key: known_layout(header, key, facts.get(key)) for key in _LAYOUTS}
     rate = known_rate(header, facts.get("rate"))
     if facts.get("checksum") not in (None, description_of(layouts[_LAYOUTS[0]], layouts[_LAYOUTS[1]], rate)):
         raise LoadError(
@@ -60,7 +63,11 @@ def read(path: Path, options: ReadOptions) -> Demos:
         )
     sizes = Sizes.of(path, (file for _, file in files))
     pairs = [read_episode(files[index][1], sizes) for index in chosen]
-    return make_demos(path, pairs, options, verified=len(pairs), **layouts, rate=rate)
+    folder, numbers = path / IMAGES, [files[index][0] for index in chosen]
+    images = find_images(folder, numbers) if folder.is_dir() else None
+    demos = make_demos(path, pairs, options, verified=len(pairs), images=images, **layouts, rate=rate)
+    demos.perceiver = path / PERCEIVER if (path / PERCEIVER).is_dir() else None
+    return demos
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -118,8 +125,12 @@ def write_episode(path: Path, episode: Episode) -> None:
 def write(demos: Demos, path: Path) -> None:
     """Writes a folder."""
     with appearing(path, folder=True) as target:
-        (target / "demos.json").write_text(
-            header_of(demos.observation_layout, demos.action_layout, demos.rate), encoding="utf-8"
-        )
-        for index, episode in enumerate(demos):
-            write_episode(target / f"episode_{index:06d}.safetensors", episode)
+        fill(demos, target)
+
+
+def fill(demos: Demos, folder: Path) -> None:
+    """Writes the files of demonstrations into an empty folder."""
+    header = header_of(demos.observation_layout, demos.action_layout, demos.rate)
+    (folder / "demos.json").write_text(header, encoding="utf-8")
+    for index, episode in enumerate(demos):
+        write_episode(folder / f"episode_{index:06d}.safetensors", episode)

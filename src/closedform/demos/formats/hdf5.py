@@ -102,6 +102,14 @@ def member(path: Path, group: Any, name: str, links: int = 0) -> Any:
 
 def numbers(path: Path, dataset: Any, sizes: Sizes) -> np.ndarray:
     """The numbers of a dataset, all of which have to be in this file."""
+    where = check_numbers(path, dataset)
+    sizes.add(dataset.name, dataset.shape, dataset.dtype)
+    _check_written(where, dataset)
+    return dataset[...]
+
+
+def check_numbers(path: Path, dataset: Any) -> str:
+    """Refuses what is not an array of numbers in this file; returns its place, for messages."""
     h5py = require("h5py", "reading HDF5")
     where = f"{path}: {dataset.name}"
     if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
@@ -111,9 +119,7 @@ def numbers(path: Path, dataset: Any, sizes: Sizes) -> np.ndarray:
     if dataset.dtype.kind not in "fiub":
         raise LoadError(f"{where}: expected real numbers, found dtype {dataset.dtype}")
     _check_filters(where, dataset)
-    sizes.add(dataset.name, dataset.shape, dataset.dtype)
-    _check_written(where, dataset)
-    return dataset[...]
+    return where
 
 
 def _check_filters(where: str, dataset: Any) -> None:

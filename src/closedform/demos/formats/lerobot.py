@@ -13,7 +13,9 @@ from closedform.demos.demos import Demos
 from closedform.demos.formats.checksums import KEY, Checksums
 from closedform.demos.formats.common import ReadOptions, known_layout, known_rate, pick, split, whole_numbers
 from closedform.demos.formats.lerobot_tables import read_frames, read_tasks
+from closedform.demos.formats.lerobot_videos import find_videos
 from closedform.demos.formats.lerobot_writer import OWN, write
+from closedform.demos.formats.parquet_images import find_stored
 from closedform.errors import LoadError
 from closedform.files import read_json
 
@@ -58,9 +60,10 @@ def read(path: Path, options: ReadOptions) -> Demos:
     checksums = Checksums.from_json(file, stored.get(KEY))
     if checksums is not None:
         checksums.check_description(path, layouts, rate, len(ends))
-    videos = [name for name, f in info["features"].items() if f.get("dtype") in _VISUAL]
+    images = {**find_videos(path, info, ends), **find_stored(path, info, ends)}
+    skipped = [name for name, f in info["features"].items() if f.get("dtype") in _VISUAL and name not in images]
     observations = np.concatenate([table[key] for key in keys], axis=1)
-    known = {**layouts, "rate": rate, "tasks": tasks, "skipped": videos}
+    known = {**layouts, "rate": rate, "tasks": tasks, "skipped": skipped, "images": images}
     return split(path, observations, table[action_key], ends, options, checksums=checksums, **known)
 
 

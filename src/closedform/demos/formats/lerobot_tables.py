@@ -27,7 +27,7 @@ def read_frames(path: Path, columns: list[str], info: dict[str, Any]) -> tuple[d
     files = sorted((path / "data").glob("chunk-*/*.parquet"))
     if not files:
         raise LoadError(f"{path}: expected data/chunk-*/*.parquet, found none")
-    table, file_of_row = _read_columns(path, files, [*columns, "episode_index"])
+    table, file_of_row = read_columns(path, files, [*columns, "episode_index"])
     for name in ("episode_index", *_ORDERS):
         if name in table and table[name].shape[1] != 1:
             raise LoadError(f"{path}: expected {name} to be one number per frame, found {table[name].shape[1]}")
@@ -84,7 +84,7 @@ def _check_lengths(path: Path, numbers: np.ndarray, lengths: np.ndarray) -> None
     files = sorted((path / "meta" / "episodes").glob("chunk-*/*.parquet"))
     lines = path / "meta" / "episodes.jsonl"
     if files:
-        table, _ = _read_columns(path, files, ["episode_index", "length"], optional=())
+        table, _ = read_columns(path, files, ["episode_index", "length"], optional=())
         pairs = np.stack([whole_numbers(path, name, table[name]) for name in ("episode_index", "length")], axis=1)
         expected = dict(map(tuple, pairs.tolist()))
     elif lines.is_file():
@@ -148,7 +148,7 @@ def _read_lines(file: Path, index: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _read_columns(
+def read_columns(
     path: Path, files: list[Path], columns: list[str], optional: tuple[str, ...] = _ORDERS
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Columns of files, concatenated, (N, width) each, and the file that each row comes from, (N,)."""

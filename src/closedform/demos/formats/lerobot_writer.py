@@ -12,6 +12,7 @@ import numpy as np
 from closedform.demos.demos import Demos
 from closedform.demos.formats.checksums import KEY, Checksums
 from closedform.demos.formats.common import require
+from closedform.demos.formats.lerobot_videos import VIDEO_PATH, video_columns, write_videos
 from closedform.files import appearing
 
 OWN = "closedform.json"  # in meta/: what LeRobot has no place for, and would drop from info.json when it adds episodes
@@ -19,7 +20,7 @@ _DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 
 
 def write(demos: Demos, path: Path) -> None:
-    """Writes a v3.0 dataset with one data file, statistics, tasks and the episode table.
+    """Writes a v3.0 dataset with one data file, one video for each camera, statistics, tasks and the episode table.
 
     LeRobot requires a rate and a task; unknown ones are written as 10 Hz and `demonstration`.
     """
@@ -52,8 +53,9 @@ def write(demos: Demos, path: Path) -> None:
             pa.table({name: _column(pa, values) for name, values in columns.items()}),
             target / _DATA_PATH.format(chunk_index=0, file_index=0),
         )
+        videos = write_videos(demos, rate, target)
         write_table(
-            _episode_table(pa, columns, lengths, ends, tasks),
+            _episode_table(pa, columns, lengths, ends, tasks, video_columns(videos, lengths, rate)),
             target / "meta" / "episodes" / "chunk-000" / "file-000.parquet",
         )
         write_table(_task_table(pa, words), target / "meta" / "tasks.parquet")
@@ -71,10 +73,13 @@ def write(demos: Demos, path: Path) -> None:
             "fps": int(rate) if float(rate).is_integer() else rate,
             "splits": {"train": f"0:{len(demos)}"},
             "data_path": _DATA_PATH,
-            "video_path": None,
+            "video_path": VIDEO_PATH if videos else None,
             "features": {
-                name: {"dtype": str(values.dtype), "shape": [values.shape[1]], "names": None}
-                for name, values in columns.items()
+                **{
+                    name: {"dtype": str(values.dtype), "shape": [values.shape[1]], "names": None}
+                    for name, values in columns.items()
+                },
+                **videos,
             },
         }
         own = {
@@ -107,7 +112,12 @@ def _statistics(values: np.ndarray) -> dict[str, list[float]]:
 
 
 def _episode_table(
-    pa: Any, columns: dict[str, np.ndarray], lengths: np.ndarray, ends: np.ndarray, tasks: Sequence[str]
+    pa: Any,
+    columns: dict[str, np.ndarray],
+    lengths: np.ndarray,
+    ends: np.ndarray,
+    tasks: Sequence[str],
+    videos: dict[str, np.ndarray],
 ) -> Any:
     zeros = np.zeros(len(lengths), np.int64)
     table: dict[str, Any] = {
@@ -120,6 +130,7 @@ def _episode_table(
         "dataset_to_index": ends,
         "meta/episodes/chunk_index": zeros,
         "meta/episodes/file_index": zeros,
+        **videos,
     }
     for name, values in columns.items():
         own = [_statistics(values[end - length : end]) for end, length in zip(ends, lengths, strict=True)]

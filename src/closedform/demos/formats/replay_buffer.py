@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from closedform.demos.demos import Demos
+from closedform.demos.formats.array_images import ZarrImages
 from closedform.demos.formats.checksums import KEY, Checksums
 from closedform.demos.formats.common import ReadOptions, flat, known_layout, known_rate, pick, require, split
 from closedform.demos.formats.sizes import Sizes
-from closedform.demos.formats.zarr_arrays import is_array, read_array, read_attributes
+from closedform.demos.formats.zarr_arrays import is_array, read_array, read_attributes, read_shape
 from closedform.demos.formats.zarr_store import ZarrStore
+from closedform.demos.images import Images
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, LoadError
 from closedform.files import appearing, parse_json
@@ -23,6 +27,7 @@ NAME = "zarr"
 _PURPOSE = "reading a zarr replay buffer"
 _OBSERVATION_KEYS = ("state", "obs", "observation", "observations", "agent_pos", "robot_eef_pose")
 _ACTION_KEYS = ("action", "actions")
+_IMAGES = 64  # in a chunk
 _MARKERS = (".zgroup", "zarr.json", ".zmetadata", "data/.zgroup", "data/zarr.json")
 
 
@@ -67,7 +72,19 @@ def _read(path: Path, store: ZarrStore, options: ReadOptions) -> Demos:
     if checksums is not None:
         checksums.check_description(path, layouts, rate, ends.size)
     observations = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
-    return split(path, observations, actions, ends, options, checksums=checksums, **layouts, rate=rate)
+    known = {**layouts, "rate": rate, "images": _images(path, store, names, ends)}
+    return split(path, observations, actions, ends, options, checksums=checksums, **known)
+
+
+def _images(path: Path, store: ZarrStore, names: list[str], ends: np.ndarray) -> dict[str, list[Images]]:
+    """References to arrays (N, H, W, 3), for each episode."""
+    found = {}
+    for name in names:
+        shape = read_shape(store, f"data/{name}")
+        if len(shape) == 4 and shape[3] == 3 and len(ends) and shape[0] == ends[-1]:
+            source, starts = ZarrImages(path, f"data/{name}"), [0, *ends[:-1].tolist()]
+            found[name] = [Images(source, *span) for span in zip(starts, ends.tolist(), strict=True)]
+    return found
 
 
 def _layout(path: Path, name: str, text: Any) -> Layout | None:
@@ -79,7 +96,10 @@ def _layout(path: Path, name: str, text: Any) -> Layout | None:
 
 
 def write(demos: Demos, path: Path) -> None:
-    """Writes a zarr v2 replay buffer: a zip if the name ends in .zip, otherwise a folder."""
+    """Writes a zarr v2 replay buffer: a zip if the name ends in .zip, otherwise a folder.
+
+    Images are written as they are read, a chunk after the other.
+    """
     zarr = require("zarr", "writing a zarr replay buffer")
     files: dict[str, Any] = {}  # zarr writes to memory, because a zip that it cannot finish is left open
     attributes: dict[str, Any] = {
@@ -98,12 +118,41 @@ def write(demos: Demos, path: Path) -> None:
     with appearing(path, folder=not zipped) as target:
         if zipped:
             with zipfile.ZipFile(target, "w") as archive:
-                for name, content in files.items():
-                    archive.writestr(name, content.to_bytes())
+                for name, content in _files(demos, files):
+                    archive.writestr(name, content)
             return
-        for name, content in files.items():
+        for name, content in _files(demos, files):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            (target / name).write_bytes(content.to_bytes())
+            (target / name).write_bytes(content)
+
+
+def _files(demos: Demos, files: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """The names and the contents of all files: what zarr wrote, and the images of each camera."""
+    for name, content in files.items():
+        yield name, content.to_bytes()
+    numcodecs = require("numcodecs", "writing a zarr replay buffer")
+    codec = numcodecs.Zlib(1)
+    for camera in demos.cameras:
+        name = f"data/{camera.rsplit('.', 1)[-1]}"
+        images = (image for episode in demos for image in episode.images[camera])
+        shape: tuple[int, ...] = ()
+        for number in range(-(-demos.n_steps // _IMAGES)):
+            block = np.stack(list(itertools.islice(images, _IMAGES)))
+            shape = block.shape[1:]
+            full = np.zeros((_IMAGES, *shape), np.uint8)
+            full[: len(block)] = block
+            yield f"{name}/{number}.0.0.0", bytes(codec.encode(full))
+        facts = {
+            "zarr_format": 2,
+            "shape": [demos.n_steps, *shape],
+            "chunks": [_IMAGES, *shape],
+            "dtype": "|u1",
+            "compressor": codec.get_config(),
+            "fill_value": 0,
+            "order": "C",
+            "filters": None,
+        }
+        yield f"{name}/.zarray", json.dumps(facts, indent=2).encode()
 
 
 def _create(group: Any, name: str, array: np.ndarray) -> None:

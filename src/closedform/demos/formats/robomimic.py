@@ -19,6 +19,7 @@ from closedform.demos.encoding import (
     rotation_matrix,
     two_columns,
 )
+from closedform.demos.formats.array_images import Hdf5Images
 from closedform.demos.formats.checksums import KEY, Checksums
 from closedform.demos.formats.common import (
     ReadOptions,
@@ -33,6 +34,7 @@ from closedform.demos.formats.common import (
 )
 from closedform.demos.formats.hdf5 import is_file_with, json_attribute, member, names_in, numbers, open_hdf5
 from closedform.demos.formats.sizes import Sizes
+from closedform.demos.images import Images
 from closedform.demos.layout import Entry, Layout
 from closedform.demos.robomimic_tasks import BY_ENV_NAME, HANDS
 from closedform.errors import LoadError
@@ -81,7 +83,7 @@ def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
             )
         options = replace(options, actions="recorded")  # they already are
     form = "absolute" if is_absolute(environment) and options.actions == "recorded" else options.actions
-    pairs, layouts = [], {}
+    pairs, layouts, images = [], {}, dict[str, list[Images]]()
     for name in (everything[index] for index in chosen):
         demo = member(path, data, name)
         observed = _Arrays(path, name, member(path, demo, "obs"), sizes)
@@ -96,6 +98,9 @@ def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
         if options.actions != "recorded":
             actions = _absolute(path, name, observed, actions, environment, options.actions)
         pairs.append((np.concatenate(parts, axis=1), actions))
+        for camera in _cameras(observed.group, len(actions)):
+            source = Hdf5Images(path, f"data/{name}/obs/{camera}")
+            images.setdefault(camera, []).append(Images(source, 0, len(actions)))
         if not layouts:
             layouts = {
                 "observation_layout": stored["observation_layout"] or _layout(keys, parts, environment),
@@ -113,7 +118,15 @@ def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
         controller_of(environment)["control_delta"] = False
     rate = written if frequency is None else known_rate(path, frequency)
     recorded_in = None if unknown else environment
-    return make_demos(path, pairs, options, verified=verified, **layouts, rate=rate, recorded_in=recorded_in)
+    known = {**layouts, "rate": rate, "recorded_in": recorded_in}
+    images = {camera: some for camera, some in images.items() if len(some) == len(pairs)}
+    return make_demos(path, pairs, options, verified=verified, images=images, **known)
+
+
+def _cameras(group: Any, n_steps: int) -> list[str]:
+    """The names of the images (n_steps, H, W, 3) in the group of an episode's observations."""
+    shapes = {name: getattr(group.get(name), "shape", None) or () for name in group if name.endswith("image")}
+    return [name for name, shape in shapes.items() if len(shape) == 4 and shape[0] == n_steps and shape[3] == 3]
 
 
 def _mask(path: Path, file: Any, name: str, sizes: Sizes) -> set[str]:

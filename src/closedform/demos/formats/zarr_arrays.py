@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from reprlib import repr as brief
 from typing import Any
@@ -118,40 +119,102 @@ def read_attributes(store: ZarrStore, name: str = "") -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+@dataclass(frozen=True)
+class ZarrArray:
+    """An array whose metadata was checked; its numbers are read when they are needed.
+
+    Attributes:
+        store: its files.
+        name: such as `data/state`.
+        shape: of the array.
+        pipeline: how its chunks are encoded.
+        prefix, separator: how the files of chunks are named.
+    """
+
+    store: ZarrStore
+    name: str
+    shape: tuple[int, ...]
+    pipeline: _Pipeline
+    prefix: str
+    separator: str
+
+    @classmethod
+    def open(cls, store: ZarrStore, name: str) -> ZarrArray:
+        """Reads and checks the metadata of an array."""
+        facts, version = _metadata(store, name)
+        return cls(store, name, *version(f"{store.path}: {name}", facts))
+
+    @property
+    def grid(self) -> list[int]:
+        """The number of chunks on each axis."""
+        return [-(-n // chunk) for n, chunk in zip(self.shape, self.pipeline.shape, strict=True)]
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows, along the first axis, are in a chunk."""
+        return self.pipeline.shape[0]
+
+    def all(self, sizes: Sizes) -> np.ndarray:
+        """The whole array; a missing chunk is an error, where zarr itself would return zeros."""
+        self._add_to(sizes, self.grid)
+        missing = math.prod(self.grid) - self.store.count(self.name)
+        if missing > 0:
+            raise self._missing(f"{missing} of them missing")
+        return self._read(0, self.grid[0])
+
+    def rows(self, start: int, sizes: Sizes) -> np.ndarray:
+        """The rows of the chunks that begin at a row, a multiple of `n_rows`."""
+        self._add_to(sizes, [1, *self.grid[1:]])
+        return self._read(start // self.n_rows, start // self.n_rows + 1)
+
+    def _add_to(self, sizes: Sizes, counts: list[int]) -> None:
+        """Counts a number of chunks on each axis, which are refused if they are too large."""
+        taken = [n * chunk for n, chunk in zip(counts, self.pipeline.shape, strict=True)]
+        sizes.add(self.name, taken, self.pipeline.dtype)
+
+    def _read(self, first: int, last: int) -> np.ndarray:
+        """The rows in chunks from one place on the first axis to another."""
+        counts = [last - first, *self.grid[1:]]
+        begin, end = first * self.n_rows, min(last * self.n_rows, self.shape[0])
+        array = np.empty((max(end - begin, 0), *self.shape[1:]), self.pipeline.dtype.newbyteorder("="))
+        for at in itertools.product(*map(range, counts)):
+            file = f"{self.name}/{self.prefix}{self.separator.join(map(str, (at[0] + first, *at[1:])))}"
+            data = self.store.read(file, self.pipeline.largest)
+            if data is None:
+                raise self._missing(f"no {file}")
+            place = tuple(slice(i * n, (i + 1) * n) for i, n in zip(at, self.pipeline.shape, strict=True))
+            target = array[place]
+            try:
+                chunk = self.pipeline.decode(f"{self.store.path}: {file}", data, target.shape)
+                target[...] = chunk[tuple(slice(n) for n in target.shape)]
+            except LoadError:
+                raise
+            except Exception as error:  # decoders of damaged chunks raise anything
+                raise LoadError(f"{self.store.path}: expected a complete chunk in {file}, found {error}") from error
+        return array
+
+    def _missing(self, found: str) -> LoadError:
+        key = self.name.rsplit("/", 1)[-1]
+        return LoadError(f"{self.store.path}: expected {math.prod(self.grid)} chunks of {key}, found {found}; {_ZEROS}")
+
+
 def read_array(store: ZarrStore, name: str, sizes: Sizes) -> np.ndarray:
-    """Reads an array; a missing chunk is an error, where zarr itself would return zeros."""
-    where = f"{store.path}: {name}"
-    facts = store.read_json(f"{name}/zarr.json")
-    if facts is not None:
-        shape, pipeline, prefix, separator = _version_3(where, facts)
-    else:
-        facts = store.read_json(f"{name}/.zarray")
-        if facts is None:
-            raise LoadError(f"{where}: expected an array, found no .zarray or zarr.json")
-        shape, pipeline, prefix, separator = _version_2(where, facts)
-    grid = [-(-n // chunk) for n, chunk in zip(shape, pipeline.shape, strict=True)]
-    count = math.prod(grid)
-    sizes.add(name, [n * chunk for n, chunk in zip(grid, pipeline.shape, strict=True)], pipeline.dtype)
-    missing = count - store.count(name)
-    key = name.rsplit("/", 1)[-1]
-    if missing > 0:
-        raise LoadError(f"{store.path}: expected {count} chunks of {key}, found {missing} of them missing; {_ZEROS}")
-    array = np.empty(shape, pipeline.dtype.newbyteorder("="))
-    for at in itertools.product(*map(range, grid)):
-        file = f"{name}/{prefix}{separator.join(map(str, at))}"
-        data = store.read(file, pipeline.largest)
-        if data is None:
-            raise LoadError(f"{store.path}: expected {count} chunks of {key}, found no {file}; {_ZEROS}")
-        place = tuple(slice(i * n, (i + 1) * n) for i, n in zip(at, pipeline.shape, strict=True))
-        target = array[place]
-        try:
-            chunk = pipeline.decode(f"{store.path}: {file}", data, target.shape)
-            target[...] = chunk[tuple(slice(n) for n in target.shape)]
-        except LoadError:
-            raise
-        except Exception as error:  # decoders of damaged chunks raise anything
-            raise LoadError(f"{store.path}: expected a complete chunk in {file}, found {error}") from error
-    return array
+    """Reads an array; see `ZarrArray.all`."""
+    return ZarrArray.open(store, name).all(sizes)
+
+
+def read_shape(store: ZarrStore, name: str) -> tuple[int, ...]:
+    """The shape of an array, whatever its chunks may be encoded with."""
+    return _whole(f"{store.path}: {name}", "a shape", _metadata(store, name)[0].get("shape"), 0)
+
+
+def _metadata(store: ZarrStore, name: str) -> tuple[dict[str, Any], Callable[..., Any]]:
+    """The metadata of an array, and the function that checks metadata of its version."""
+    for file, version in (("zarr.json", _version_3), (".zarray", _version_2)):
+        facts = store.read_json(f"{name}/{file}")
+        if facts is not None:
+            return facts, version
+    raise LoadError(f"{store.path}: {name}: expected an array, found no .zarray or zarr.json")
 
 
 def _whole(where: str, name: str, value: Any, least: int) -> tuple[int, ...]:

@@ -149,17 +149,11 @@ def span(columns: Sequence[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}..{last}" for first, last in runs)
 
 
-def layout_text(layout: Layout) -> str:
-    """A layout as `Layout.parse` reads it."""
-    entries = (f"{entry.body or '-'} {entry.kind} {entry.size}" for entry in layout.entries)
-    return ", ".join(entries)
-
-
 def describe(inferred: InferredLayouts) -> list[str]:
     """Printable lines: both layouts as `Layout.parse` reads them, then each finding with how to override it."""
     lines = [
-        f"inferred observation layout: {layout_text(inferred.observation_layout)}",
-        f"inferred action layout: {layout_text(inferred.action_layout)}",
+        f"inferred observation layout: {inferred.observation_layout}",
+        f"inferred action layout: {inferred.action_layout}",
     ]
     for finding in inferred.findings:
         noun = "number" if len(finding.columns) == 1 else "numbers"

@@ -59,7 +59,11 @@ class Cell:
     @classmethod
     def load(cls, path: Path) -> Cell:
         """Reads a cell from a JSON file; see docs/robot.md for its form."""
-        data = read_json(path, _EXPECTED)
+        return cls.from_json(read_json(path, _EXPECTED), path)
+
+    @classmethod
+    def from_json(cls, data: Any, path: object) -> Cell:
+        """A cell from the content of a file; `path` is for messages."""
         try:
             bodies = tuple(
                 Body(
@@ -79,14 +83,17 @@ class Cell:
 
     def save(self, path: Path) -> None:
         """Writes the cell to a JSON file."""
-        data = {
+        write_file(path, json.dumps(self.to_json(), indent=1) + "\n")
+
+    def to_json(self) -> dict[str, Any]:
+        """The cell as plain lists and dictionaries."""
+        return {
             "dictionary": self.dictionary,
             "table": _listed(self.table),
             "bodies": [
                 {"name": body.name, "height": body.height, "markers": _listed(body.corners)} for body in self.bodies
             ],
         }
-        write_file(path, json.dumps(data, indent=1) + "\n")
 
 
 def _corners(markers: Any, where: str) -> dict[int, np.ndarray]:

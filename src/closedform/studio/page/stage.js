@@ -186,7 +186,7 @@ export class Stage {
     const faint = this.frame.driver === "person" ? 0.55 : 1;
     if (this.show.ghosts) {
       for (const { path, weight } of plan.ghosts) {
-        line(context, view, path, COLORS.ghost, 2 + 7 * Math.sqrt(weight), faint * (0.12 + 0.4 * weight));
+        line(context, view, path, COLORS.ghost, 4 + 10 * Math.sqrt(weight), faint * (0.15 + 0.45 * weight));
       }
     }
     if (this.show.fan) for (const path of plan.fan) line(context, view, path, COLORS.fan, 1.5, faint * 0.75);
