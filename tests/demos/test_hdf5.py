@@ -136,3 +136,38 @@ def test_a_damaged_heap_of_strings_does_not_hang(tmp_path):
     data[at : at + 16] = bytes(16)
     (tmp_path / "demos.hdf5").write_bytes(data)
     refused(tmp_path / "demos.hdf5", "found a damaged string heap at byte")
+
+
+STRING_TYPE = b"\x19\x01\x01\x00\x10\x00\x00\x00"  # of a string of any length, as HDF5 writes it
+
+
+def test_damage_on_which_hdf5_crashes_is_refused(tmp_path):
+    """Without its check, each of these ends the process with a segmentation fault."""
+    save_demos(planar_demos(np.random.default_rng(0)), tmp_path / "demos.hdf5")
+    data = (tmp_path / "demos.hdf5").read_bytes()
+    places = [at for at in range(len(data)) if data.startswith(STRING_TYPE, at)]
+    assert places
+    for number, at in enumerate(places):
+        damaged = bytearray(data)
+        damaged[at + 1] ^= 4
+        (tmp_path / f"{number}.hdf5").write_bytes(damaged)
+        refused(tmp_path / f"{number}.hdf5", "found damage on which HDF5 crashes")
+
+
+def test_a_string_of_gigabytes_is_refused_before_it_is_allocated(tmp_path):
+    save_demos(planar_demos(np.random.default_rng(0)), tmp_path / "demos.hdf5")
+    data = bytearray((tmp_path / "demos.hdf5").read_bytes())
+    with h5py.File(tmp_path / "demos.hdf5") as file:
+        length = len(file["data"].attrs["env_args"])
+    at = data.index(length.to_bytes(4, "little") + data.index(b"GCOL").to_bytes(8, "little"))
+    data[at : at + 4] = (2**32 - 1).to_bytes(4, "little")
+    (tmp_path / "demos.hdf5").write_bytes(data)
+    refused(tmp_path / "demos.hdf5", "found damage on which HDF5 asks for gigabytes of memory")
+
+
+def test_what_the_probe_cannot_read_is_left_to_the_reader(tmp_path):
+    path = robomimic(tmp_path / "demos.hdf5")
+    with h5py.File(path, "a") as file:
+        file.create_dataset("more/times", (3,), h5py.opaque_dtype(np.dtype("M8[s]")))
+        file["more/again"] = file["data"]
+    assert len(load_demos(path)) == 1

@@ -1,20 +1,25 @@
 """Numbers in HDF5 files, from the file itself and nowhere else.
 
 HDF5 can point to other files (external links, external storage, virtual datasets), load libraries for filters that it
-does not know, and return zeros for data that were never written. All of these are refused.
+does not know, and return zeros for data that were never written. All of these are refused. It can also crash on damage:
+so another process reads each file first.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from closedform.demos.formats import hdf5_probe
 from closedform.demos.formats.common import require
 from closedform.demos.formats.sizes import Sizes
 from closedform.errors import ClosedFormError, LoadError
@@ -38,13 +43,34 @@ def open_hdf5(path: Path, purpose: str, expected: str) -> Iterator[tuple[Any, Si
     """
     h5py = require("h5py", purpose)
     try:
-        _check_heaps(path)
+        check_survives(path)
         with h5py.File(path, "r") as file:
             yield file, Sizes.of(path, [path])
     except ClosedFormError:
         raise
     except Exception as error:  # parsers of damaged files raise anything
         raise LoadError(f"{path}: expected {expected}, found {error}") from error
+
+
+def check_survives(path: Path) -> None:
+    """Refuses a file on which HDF5 crashes, never ends, or asks for gigabytes of memory."""
+    status = path.stat()
+    _check_survives(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _check_survives(path: Path, *identity: int) -> None:
+    _check_heaps(path)
+    if not sys.executable:  # embedded
+        return
+    try:
+        probe = [sys.executable, "-P", hdf5_probe.__file__, str(path)]
+        status = subprocess.run(probe, capture_output=True, check=False).returncode
+    except OSError:  # no further process may be started here
+        return
+    if status not in (0, 1):  # 1: the probe itself could not run
+        what = "asks for gigabytes of memory" if status == hdf5_probe.TOO_MUCH_MEMORY else "crashes"
+        raise LoadError(f"{path}: expected an intact HDF5 file, found damage on which HDF5 {what}")
 
 
 def _check_heaps(path: Path) -> None:
@@ -176,6 +202,9 @@ def json_attribute(path: Path, attributes: Any, name: str) -> Any:
 def is_file_with(path: Path, found: Any) -> bool:
     """Whether a path is an HDF5 file for which `found(file)` is true; False for one that cannot be read."""
     h5py = require("h5py", "reading an HDF5 file")
+    if not h5py.is_hdf5(path):
+        return False
+    check_survives(path)
     try:
         with h5py.File(path, "r") as file:
             return bool(found(file))
