@@ -1,8 +1,8 @@
 """A program that reads the structure of an HDF5 file, so that damage on which HDF5 crashes ends it and not its caller.
 
-Run as `python -P hdf5_probe.py FILE`. It imports nothing of this package, so that it starts quickly. It ends with 0, also
-where something cannot be read, since a reader that needs it finds that as well; with 3 if reading takes more memory than
-it does in any intact file; and with a signal if HDF5 crashes or never ends.
+Run as `python -P hdf5_probe.py FILE`. It imports nothing of this package, so that it starts quickly. It ends with 0,
+even if something cannot be read, since a reader that needs it finds that as well; with 3 if it takes more memory than
+in any intact file; and with a signal if HDF5 crashes or never ends.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def _visit(h5py: Any, thing: Any, seen: set[Any], depth: int) -> None:
     """Reads the attributes, names and chunks of an object and of those below it."""
     for name in _tried(lambda: list(thing.attrs)) or ():
         _tried(lambda name=name: thing.attrs[name])
-    if isinstance(thing, h5py.Dataset):
+    if not isinstance(thing, h5py.Group):
         _tried(lambda: _read(thing))
         return
     for name in _tried(lambda: list(thing)) or ():
         link = _tried(lambda name=name: thing.get(name, getlink=True))
         below = _tried(lambda name=name: thing[name]) if isinstance(link, h5py.HardLink) else None
-        if isinstance(below, h5py.Dataset | h5py.Group) and below.id not in seen and depth < _DEEPEST:
+        if below is not None and below.id not in seen and depth < _DEEPEST:
             seen.add(below.id)
             _visit(h5py, below, seen, depth + 1)
 
