@@ -23,11 +23,12 @@ def still_demos(n_steps, rate, n_episodes=3):
         (2000, None, (12, 4)),
         (2000, 5.0, (12, 4)),
         (2000, 10.0, (12, 4)),  # Push-T
-        (2000, 20.0, (12, 4)),  # robomimic
+        (50, 20.0, (12, 4)),  # robomimic's Lift
+        (2000, 20.0, (24, 8)),
         (100, 80.0, (12, 4)),  # Meta-World: over in a second
         (300, 80.0, (24, 8)),
-        (2000, 50.0, (30, 10)),
-        (2000, 100.0, (60, 20)),
+        (2000, 50.0, (60, 20)),
+        (2000, 100.0, (120, 40)),
         (100_000, 1e6, (600, 200)),
     ],
 )
@@ -69,20 +70,20 @@ def test_tuning_tries_chunks_of_the_same_time(monkeypatch):
 def test_what_was_used_is_remembered_for_the_same_time_at_any_rate():
     def half_life(rate, **parameters):
         """Seconds until half of what an agent remembers of a window has faded, while it does something else."""
-        there, here = (np.linspace(place, place + 1, 8 * rate)[:, None] for place in (0.0, 50.0))
+        there, here = (np.linspace(place, place + 1, 16 * rate)[:, None] for place in (0.0, 50.0))
         policy = NearestNeighborPolicy(Demos([(there, there), (here, here)], rate=rate), pace=False, **parameters)
         agent, row = policy.agent(seed=0), np.array([4 * rate])
         agent.act(there[4 * rate])
         used = agent.memory.penalty(policy.store).at(row)[0]
         assert used == policy.config.loop_memory**2
-        for step in range(1, 20 * rate):
+        for step in range(1, 40 * rate):
             agent.act(here[0])
             if agent.memory.penalty(policy.store).at(row)[0] <= 0.51 * used:
                 return step / rate
         raise AssertionError("it does not fade")
 
-    assert half_life(20) == pytest.approx(4, abs=0.2)
-    assert half_life(100) == pytest.approx(4, abs=0.2)
+    for rate in (10, 20, 100):
+        assert half_life(rate) == pytest.approx(8, abs=0.4)  # a plan more or less
     assert half_life(100, n_action_steps=12, n_execute=4) == pytest.approx(0.8, abs=0.2)
 
 

@@ -36,7 +36,7 @@ class PolicyConfig:
 
     Attributes:
         n_obs_steps: N_o, observations in a window.
-        n_action_steps: N_a, actions in a chunk; more for demonstrations at more than 20 Hz, see `horizons`.
+        n_action_steps: N_a, actions in a chunk; more for demonstrations at more than 10 Hz, see `horizons`.
         n_execute: H, actions of a chunk that are executed before the next plan (receding horizon); more likewise.
         padding: whether windows may extend past an episode, repeating its first observation before and its last action
             after.

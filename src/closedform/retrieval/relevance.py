@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from closedform.retrieval.crowding import crowd_weights
 from closedform.retrieval.feature_map import GeometricFeatures
 from closedform.retrieval.pace import breathe, gathered, paced
 from closedform.retrieval.selection import LEFT_OUT, select_features
@@ -26,7 +27,7 @@ _HALVINGS = 6  # an entry weighted by 2^-6 is dropped
 
 
 def relevances(spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel) -> np.ndarray:
-    """What to multiply each feature with, (D_z,): what is left out, and how little the rest counts where it is harmful.
+    """What to multiply each feature with, (D_z,): what is left out, crowded, or harmful and therefore counts less.
 
     Args:
         spec: of the model.
@@ -34,13 +35,16 @@ def relevances(spec: ModelSpec, store: Store, features: np.ndarray, kernel: Obse
         features: (n, D_z), of its windows, not weighed.
         kernel: which features count at all.
     """
-    selected = np.ones(features.shape[1])
+    weights = np.ones(features.shape[1])
+    if spec.kernel.relevance:
+        weights = crowd_weights(spec, features, kernel)
+        features = features * weights
     if spec.kernel.selection:
         selected = select_features(spec, store, features, kernel)
+        weights, features = np.where(selected > LEFT_OUT, weights, LEFT_OUT), features * (selected > LEFT_OUT)
     if not spec.kernel.relevance:
-        return selected
-    kept = selected > LEFT_OUT
-    return np.where(kept, entry_weights(spec, store, features if kept.all() else features * kept), selected)
+        return weights
+    return np.where(weights > LEFT_OUT, weights * entry_weights(spec, store, features), weights)
 
 
 def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.ndarray:

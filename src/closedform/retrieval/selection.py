@@ -41,7 +41,7 @@ def select_features(spec: ModelSpec, store: Store, features: np.ndarray, kernel:
         kernel: which features count at all.
     """
     weights = np.ones(features.shape[1])
-    known, numbers = ([group for group in groups if kernel.scale[group].any()] for groups in _groups(spec))
+    known, numbers = groups_of(spec, kernel)
     if not known or not 1 <= len(numbers) <= _WIDEST or np.count_nonzero(store.counts) < _FEWEST_EPISODES:
         return weights
     pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
@@ -87,8 +87,11 @@ def select_features(spec: ModelSpec, store: Store, features: np.ndarray, kernel:
     return weights
 
 
-def _groups(spec: ModelSpec) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The features, in all observations of a window, of entries with a known meaning, and of single other numbers."""
+def groups_of(spec: ModelSpec, kernel: ObservationKernel) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The features, in all observations of a window, of entries with a known meaning, and of single other numbers.
+
+    Those that do not count at all are left out.
+    """
     known: list[np.ndarray] = []
     numbers: list[np.ndarray] = []
     feature_map = spec.kernel.feature_map
@@ -100,7 +103,11 @@ def _groups(spec: ModelSpec) -> tuple[list[np.ndarray], list[np.ndarray]]:
             numbers += [(starts + column).ravel() for column in range(columns.start, columns.stop)]
         elif entry.kind != "ignored":
             known.append((starts + np.arange(columns.start, columns.stop)).ravel())
-    return known, numbers
+    return _counting(known, kernel), _counting(numbers, kernel)
+
+
+def _counting(groups: list[np.ndarray], kernel: ObservationKernel) -> list[np.ndarray]:
+    return [group for group in groups if kernel.scale[group].any()]
 
 
 def _squared_distances(features: np.ndarray, queries: np.ndarray, same: np.ndarray) -> np.ndarray:
