@@ -108,6 +108,7 @@ paper: .venv/.dev $(if $(RAY),.venv/.ray)  # about five hours on two cores, and 
 	$(BIN)/python -m studies pixels $(RAY)
 	$(BIN)/python -m studies.robot_clock
 	$(BIN)/python -m studies symmetry $(RAY)
+	$(BIN)/python -m studies invariance $(RAY)
 	$(BIN)/python -m studies deadline $(RAY)
 	$(BIN)/python -m studies realtime
 	$(BIN)/python -m studies monitor

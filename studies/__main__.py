@@ -41,6 +41,7 @@ Study = Literal[
     "pixels",
     "studio",
     "symmetry",
+    "invariance",
 ]
 
 

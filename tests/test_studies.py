@@ -9,10 +9,10 @@ import pytest
 
 from closedform import ClosedFormPolicy, save_demos
 from closedform.errors import ConfigError, LoadError
-from closedform.evaluation.environment import StepResult
+from closedform.evaluation.environment import StepResult, make_environment
 from closedform.figures import pyplot
 from fuzz.results import make_results
-from studies import augmentation, guidance, pusht, realtime, robomimic, symmetry, tuning
+from studies import augmentation, guidance, invariance, pusht, realtime, robomimic, symmetry, tuning
 from studies.__main__ import Make
 from studies.runner import Runner, markdown_table
 from tests.conftest import planar_demos
@@ -154,3 +154,22 @@ def test_a_symmetry_is_looked_for_with_the_angle_of_the_t_off(pusht):
     assert symmetry.mirror_of(some) == "mirror_x" and symmetry.mirror_of(symmetry.turned(some, 45)) is None
     assert symmetry.mirror_of(symmetry.turned(some, 90)) == "mirror_y"
     assert symmetry.turned(some, 90)[0].observations[0, 4] == pytest.approx(some[0].observations[0, 4] + np.pi / 2)
+
+
+def test_push_t_at_other_rates_and_widths_is_the_same_task(pusht):
+    fine = invariance.resampled(pusht[:2], 5)
+    assert fine.rate == 50 and [len(e) for e in fine] == [5 * (len(e) - 1) + 1 for e in pusht[:2]]
+    np.testing.assert_allclose(fine[0].actions[::5], pusht[0].actions)
+    np.testing.assert_allclose(np.exp(1j * fine[0].observations[::5, 4]), np.exp(1j * pusht[0].observations[:, 4]))
+    wide = invariance.jointed(pusht[:2], 40)
+    assert wide.observation_layout.width == 45 and np.array_equal(wide[0].observations[:, :5], pusht[0].observations)
+    assert np.ptp(wide[0].observations[:, 5:], axis=0).min() > 0
+    for case in invariance.RATES + invariance.WIDTHS:
+        environment, plain = make_environment(case.env), make_environment("pusht")
+        there, here = environment.reset(7), plain.reset(7)
+        assert environment.rate == 10 * case.times and environment.max_steps == 300 * case.times
+        for _ in range(case.times):
+            there = environment.step(np.array([200.0, 200.0])).observation
+        here = plain.step(np.array([200.0, 200.0])).observation
+        assert there.shape == (5 + case.n_joints,)
+        np.testing.assert_allclose(there[:5], here, atol=1e-9)
