@@ -46,10 +46,12 @@ def test_a_useless_bandwidth_is_narrowed_and_the_rest_is_kept():
 
 @slow_on_the_reference
 def test_noise_moves_nothing():
-    rng = np.random.default_rng(0)
-    demos = Demos([(rng.normal(size=(40, 2)), rng.normal(size=(40, 2))) for _ in range(20)])
-    tuning = tune(demos)
-    assert tuning.best.error > 0.95 * tuning.start.error
+    ratios = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        tuning = tune(Demos([(rng.normal(size=(40, 2)), rng.normal(size=(40, 2))) for _ in range(20)]))
+        ratios.append(tuning.best.error / tuning.start.error)
+    assert np.mean(ratios) > 0.96
 
 
 def test_the_error_is_that_of_samples_plus_how_far_they_are_from_any_demonstration():
