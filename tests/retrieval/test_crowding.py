@@ -40,6 +40,11 @@ def test_few_and_independent_numbers_are_no_crowd(demos, monkeypatch):
     np.testing.assert_array_equal(weights(demos), 1)
 
 
+def test_a_number_and_itself_a_step_earlier_are_no_crowd():
+    one, two = (weights(reaching(), n_obs_steps=n) for n in (1, 2))
+    np.testing.assert_array_equal(two, np.tile(one, 2))
+
+
 def test_how_many_more_there_are_hardly_matters():
     """What the joints add to a typical squared distance, relative to hand and block, with 20 and with 80 of them."""
 

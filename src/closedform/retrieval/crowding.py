@@ -35,13 +35,13 @@ def crowd_weights(spec: ModelSpec, features: np.ndarray, kernel: ObservationKern
     known, numbers = groups_of(spec, kernel)
     if not known or len(numbers) < _CROWD or len(features) < 2:
         return weights
-    columns = np.concatenate(numbers)
+    last = [group[-1] for group in numbers]  # a number and itself a step earlier are no crowd
     some = np.linspace(0, len(features) - 1, min(_N_WINDOWS, len(features))).astype(int)
     breathe()
-    covariance = np.cov(gathered(features, some)[:, columns], rowvar=False)
+    covariance = np.cov(gathered(features, some)[:, last], rowvar=False)
     breathe()
     most = float(np.diag(covariance).max())
     together = float(np.linalg.eigvalsh(covariance)[-1]) / most if most > 0 else 1.0
     if together >= _CROWD:
-        weights[columns] = 2.0 ** -round(math.log2(together) / 2)
+        weights[np.concatenate(numbers)] = 2.0 ** -round(math.log2(together) / 2)
     return weights
