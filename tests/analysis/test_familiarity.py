@@ -8,6 +8,7 @@ import pytest
 from closedform import ClosedFormPolicy, Demos
 from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.analysis.leave_one_out import leave_one_out, windows_at
+from closedform.demos.episode import Episode
 from closedform.errors import ConfigError, DataError
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 
@@ -44,12 +45,56 @@ def test_observations_far_outside_raise_an_alarm(pusht):
     assert not familiarity.alarm(policy.plan(pusht[3].observations[50], seed=0))
 
 
+@slow_on_the_reference
+@pytest.mark.parametrize("false_alarm_rate", [0.05, 0.2])
+def test_starts_of_held_out_demonstrations_raise_as_many_alarms_as_stated(pusht, false_alarm_rate):
+    """Every fifth of the episodes is held out in turn. Among all moments their starts would be far too unusual."""
+    alarms, among_all = [], []
+    for fold in range(5):
+        kept = Demos([episode for i, episode in enumerate(pusht) if i % 5 != fold], pusht.observation_layout)
+        policy = ClosedFormPolicy(kept, n_diffusion_steps=2)
+        familiarity = measure_familiarity(policy, false_alarm_rate, n_windows=400)
+        for episode in pusht[fold::5]:
+            plan = policy.plan(episode.observations[0], seed=0)
+            alarms.append(familiarity.at(first=True).alarm(plan))
+            among_all.append(familiarity.at(first=False).alarm(plan))
+    assert 0.5 * false_alarm_rate < np.mean(alarms) < 1.5 * false_alarm_rate
+    assert np.mean(among_all) > 2 * false_alarm_rate
+
+
+def far_starts(rng, n_episodes):
+    """Episodes that start anywhere and soon move through the same place."""
+    steps = np.linspace(0, 1, 20)[:, None] ** 0.3
+    starts, ends = rng.normal(size=(2, n_episodes, 2)) * [[[10.0]], [[0.1]]]
+    paths = [start * (1 - steps) + end * steps for start, end in zip(starts, ends, strict=True)]
+    return Demos([Episode(path, path) for path in paths])
+
+
+@pytest.mark.parametrize("n_windows", [30, 60, 600])
+def test_the_alarm_is_of_all_moments_however_few_of_an_episode_are_measured(n_windows):
+    policy = ClosedFormPolicy(far_starts(np.random.default_rng(0), 60), n_diffusion_steps=2)
+    familiarity = measure_familiarity(policy, 0.2, n_windows=n_windows)
+    assert familiarity.threshold < 0.5 * familiarity.at(first=True).threshold
+
+
+@pytest.mark.parametrize("n_episodes", [2, 3, 12, 48])
+def test_few_starts_keep_the_smallest_rate_that_they_can(n_episodes):
+    policy = ClosedFormPolicy(far_starts(np.random.default_rng(0), n_episodes), n_diffusion_steps=2)
+    familiarity = measure_familiarity(policy, 0.01).at(first=True)
+    assert familiarity.false_alarm_rate == 1 / (n_episodes + 1)
+    assert familiarity.threshold == familiarity.distances[-1] and len(familiarity.distances) == n_episodes
+    assert not familiarity.alarm(familiarity.threshold) and familiarity.alarm(familiarity.threshold * 1.001)
+
+
 def test_the_threshold_is_the_conformal_quantile():
     familiarity = Familiarity(np.arange(1, 100, dtype=float), 0.1)  # 99 distances
     assert familiarity.threshold == 90
     assert not familiarity.alarm(90.0) and familiarity.alarm(90.1)
     assert familiarity.share_nearer(50.5) == pytest.approx(50 / 99)
     assert Familiarity(np.arange(5.0), 0.1).threshold == math.inf  # too few to tell
+    assert familiarity.at(first=True) is familiarity  # starts were not measured
+    for n in range(1, 300):
+        assert Familiarity(np.arange(float(n)), 1 / (n + 1)).threshold == n - 1
 
 
 def test_bad_input():

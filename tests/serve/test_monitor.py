@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, NearestNeighborPolicy
+from closedform.analysis import measure_familiarity
 from closedform.errors import ConfigError, ServeError
 from tests.conftest import planar_demos
 
@@ -85,7 +86,8 @@ def test_everything_passes_and_the_monitor_is_added(service, upstream):
             added = reply.pop("monitor")
             assert list(reply) == list(own) and np.array_equal(reply["actions"], own["actions"])
             assert added["alarm"] is alarm and added["familiarity"]["alarm"] is alarm
-            assert added["familiarity"]["false_alarm_rate"] == 0.05 and added["acting"] == "upstream"
+            rate = 0.05 if alarm else 1 / (len(DEMOS) + 1)  # the smallest that so few starts can keep
+            assert added["familiarity"]["false_alarm_rate"] == rate and added["acting"] == "upstream"
             assert sum(added["weights"]) == pytest.approx(1) and len(added["demonstrations"]) == len(added["steps"])
             assert not any(isinstance(value, np.ndarray) for value in added.values())
 
@@ -121,6 +123,26 @@ def test_how_long_the_alarm_lasts(service, upstream):
         assert client.infer(FAR)["monitor"]["lasted"] == 2
         client.reset(0)
         assert client.infer(FAR)["monitor"]["lasted"] == 1
+
+
+def test_the_first_observation_is_compared_with_starts(service, upstream):
+    """Those of a connection, of a robot on it, and after a reset; the server says the same of its own plans."""
+    usual, starts = service.familiarity, service.familiarity.at(first=True)
+    assert usual.threshold != starts.threshold
+
+    def thresholds(client, **options):
+        reply = client.infer(HERE, **options)
+        assert reply["familiarity"]["distance"] == reply["monitor"]["familiarity"]["distance"]
+        return [reply["monitor"]["familiarity"]["threshold"], reply["familiarity"]["threshold"]]
+
+    with watched(service, upstream) as client:
+        assert thresholds(client)[0] == starts.threshold
+        of_upstream = measure_familiarity(service.policy, 0.01).at(first=True).threshold
+        assert [thresholds(client)[0] for _ in range(2)] == [usual.threshold] * 2
+        assert thresholds(client, session_id="a new robot") == [starts.threshold, of_upstream]
+        client.reset(0)
+        assert thresholds(client) == [starts.threshold, of_upstream]
+        assert thresholds(client)[0] == usual.threshold
 
 
 def test_it_stops_when_the_alarm_has_lasted(service, upstream):

@@ -157,26 +157,33 @@ class Service:
         for each in requests:
             if each.resets:
                 each.session.reset(each.seed)
-        plans = iter(plan_together([each.asked for each in requests if each.asked is not None]))
+        asked = [each.asked for each in requests if each.asked is not None]
+        first = [each.session.agent.last_plan is None for each in asked]
+        plans = iter(zip(plan_together(asked), first, strict=True))
         timing = {"infer_ms": 1e3 * (time.perf_counter() - began)}
         replies: list[dict[str, Any] | Exception] = []
         for each in requests:
             if each.asked is None:
                 replies.append({"status": "reset successful"})
                 continue
-            plan = next(plans)
+            plan, begins = next(plans)
             if isinstance(plan, Exception):
                 replies.append(plan)
                 continue
             self._unsettled.add(each.session)
-            reply = {"actions": np.ascontiguousarray(plan.actions), **self.provenance(plan)}
+            reply = {"actions": np.ascontiguousarray(plan.actions), **self.provenance(plan, first=begins)}
             replies.append({**reply, "ignored_keys": each.ignored, "policy_timing": timing})
         if len(self._unsettled) > N_SESSIONS:
             self.settle()
         return replies
 
-    def provenance(self, plan: Plan) -> dict[str, Any]:
-        """What is behind a plan, without arrays: openpi's `ActionChunkBroker` would slice them like actions."""
+    def provenance(self, plan: Plan, *, first: bool) -> dict[str, Any]:
+        """What is behind a plan, without arrays: openpi's `ActionChunkBroker` would slice them like actions.
+
+        Args:
+            plan: what is explained.
+            first: whether it is for the first observation of an episode.
+        """
         return {
             "demonstrations": plan.episodes.tolist(),
             "steps": plan.steps.tolist(),
@@ -184,7 +191,7 @@ class Service:
             "neural_share": float(plan.neural_share),
             "frame": plan.frame,
             "held": plan.held,
-            "familiarity": self._familiar(plan),
+            "familiarity": self._familiar(plan, first),
             "cut_short": not plan.complete,
         }
 
@@ -233,10 +240,10 @@ class Service:
             pair = [self.open(), self.open()]
             plan_together([Asked(session, first) for session in pair])
 
-    def _familiar(self, plan: Plan) -> dict[str, Any] | None:
-        familiarity = self._familiarity
-        if familiarity is None:
+    def _familiar(self, plan: Plan, first: bool) -> dict[str, Any] | None:
+        if self._familiarity is None:
             return None
+        familiarity = self._familiarity.at(first=first)
         return {
             "alarm": bool(familiarity.alarm(plan)),
             "distance": float(plan.distance),
