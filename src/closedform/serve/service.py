@@ -17,7 +17,7 @@ import numpy as np
 from closedform import __version__
 from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.demos.episode import Episode, real_array
-from closedform.errors import ConfigError, DataError
+from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.left_over import LeftOver
 from closedform.policies.plan import Plan
@@ -223,7 +223,11 @@ class Service:
         arrays = (real_array(request[name], name) for name in ("observations", "actions"))
         with self._learning:
             number = self.policy.add(Episode(*arrays))
-            self._familiarity = self._measure()
+            try:
+                self._familiarity = self._measure()
+            except ClosedFormError:  # nothing can be compared with it, so it must not stay
+                self.policy.remove(number)
+                raise
         return {"episode": number, "episodes": len(self.policy.episode_ids)}
 
     def _measure(self) -> Familiarity | None:
