@@ -162,7 +162,13 @@ class FleetPolicy(ClosedFormPolicy):
         return _itself, (self._snapshot(),)
 
     def _plan(self, *arguments: Any, **options: Any) -> Made:
-        made = super()._plan(*arguments, **options)
+        return self._told(super()._plan(*arguments, **options))
+
+    def _plan_several(self, *arguments: Any) -> list[Made]:
+        return [self._told(made) for made in super()._plan_several(*arguments)]
+
+    def _told(self, made: Made) -> Made:
+        """The same, with a plan that says how current the replica is."""
         return made._replace(plan=replace(made.plan, replica=self.replica_state))
 
     def _snapshot(self) -> ClosedFormPolicy:

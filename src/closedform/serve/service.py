@@ -193,6 +193,7 @@ class Service:
             "held": plan.held,
             "familiarity": self._familiar(plan, first),
             "cut_short": not plan.complete,
+            "replica": None if plan.replica is None else plan.replica._asdict(),
         }
 
     def session(self, name: Any) -> Session:
