@@ -15,6 +15,7 @@ msgpack = pytest.importorskip("msgpack", reason="needs the extra serve")
 from websockets.exceptions import ConnectionClosed  # noqa: E402
 from websockets.sync.client import connect  # noqa: E402
 
+from closedform import wire  # noqa: E402
 from closedform.client import Client  # noqa: E402
 from closedform.serve import Monitor, ServeConfig, Service, monitoring, serving  # noqa: E402
 from closedform.wire import pack, unpack, with_key  # noqa: E402
@@ -151,6 +152,18 @@ def test_it_stops_when_the_alarm_has_lasted(service, upstream):
             client.infer(seen)
         with pytest.raises(ServeError, match="stopped: out of the range of the demonstrations for 2 observations"):
             client.infer(FAR)
+
+
+@pytest.mark.parametrize("then", ["tell", "stop"])
+def test_a_request_that_only_the_policy_can_read_raises_the_alarm(service, monkeypatch, then):
+    """Such as one with more elements than the monitor unpacks."""
+    watch = Monitor(service, then=then, after=1).open()
+    with monkeypatch.context() as patched:
+        patched.setattr(wire, "LARGEST", 10)
+        verdict = watch.look(pack({"observation": HERE, "prompt": ["word"] * 20}))
+    assert verdict is not None and verdict.due is (then == "stop") and "max_array_len" in watch.stopped(verdict)
+    added = unpack(watch.reply(pack({"actions": 1}), verdict))["monitor"]
+    assert added["alarm"] is True and added["lasted"] == 1 and "max_array_len" in added["problem"]
 
 
 def test_it_falls_back_and_returns(service, upstream):

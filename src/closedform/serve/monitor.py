@@ -124,18 +124,21 @@ class Watch:
         self._robots: OrderedDict[str, _Robot] = OrderedDict()
 
     def look(self, message: Any) -> Verdict | None:
-        """Judges a packed request; None if it asks for no action."""
+        """Judges a packed request; None if it asks for no action.
+
+        One that cannot be unpacked raises the alarm, since the policy behind it may be able to read it.
+        """
         try:
-            request = unpack(message) if isinstance(message, bytes) else None
-        except DataError:
-            return None  # the policy behind it will say what is wrong
+            request, problem = unpack(message) if isinstance(message, bytes) else None, ""
+        except DataError as error:
+            request, problem = {}, str(error)
         if not isinstance(request, dict) or request.get("endpoint", "infer") not in ("infer", "reset"):
             return None
         robot = self._robot(request)
         if request.get("endpoint") == "reset":
             robot.lasted, robot.session, robot.begins = 0, None, True
             return None
-        facts = self._monitor.judge(request, first=robot.begins)
+        facts = {"alarm": True, "problem": problem} if problem else self._monitor.judge(request, first=robot.begins)
         robot.begins = False
         robot.lasted = robot.lasted + 1 if facts["alarm"] else 0
         facts["lasted"] = robot.lasted
