@@ -100,7 +100,8 @@ def test_plans_made_together_say_that_the_store_is_away(tmp_path, table, follow)
         assert [agent.last_plan.replica.connected for agent in agents] == [connected] * 3
         asked = [({"observation": seen}, service.open()) for _ in range(3)]
         replies = [reply for part in service.answer_together(asked) for _, reply in part]
-        assert [reply["replica"] for reply in replies] == [policy.replica_state._asdict()] * 3
+        state = policy.replica_state._asdict()
+        assert [reply["replica"] for reply in replies if isinstance(reply, dict)] == [state] * 3
 
 
 def test_a_store_that_does_not_answer_is_away(table, follow):
