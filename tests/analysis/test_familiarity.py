@@ -111,14 +111,31 @@ def test_left_out_episodes_are_predicted_by_the_others_alone():
     for left_out in leave_one_out(policy, n_windows=4, n_samples=3, horizon=5):
         assert left_out.differences.shape == (4, 3, 5, 2) and left_out.distances.min() > 0
         others = Demos([e for i, e in enumerate(demos) if i != left_out.episode])
-        window = windows_at(policy, left_out.episode, left_out.steps)[1]
+        window = windows_at(demos[left_out.episode], left_out.steps, 2)[1]
         alone = ClosedFormPolicy(others, n_obs_steps=2, tau=0.0).plan(window, seed=0)
         assert alone.distance == pytest.approx(left_out.distances[1])
 
 
 def test_windows_have_their_true_history():
     demos = random_demos(np.random.default_rng(0), 2, 30, 3, 2)
-    policy = ClosedFormPolicy(demos, n_obs_steps=3)
-    windows = windows_at(policy, 1, np.array([0, 1, 10]))
+    windows = windows_at(demos[1], np.array([0, 1, 10]), 3)
     observations = demos[1].observations
     assert np.array_equal(windows, [observations[[0, 0, 0]], observations[[0, 0, 1]], observations[[8, 9, 10]]])
+
+
+def test_a_policy_that_changes_meanwhile_is_measured_as_it_was(monkeypatch):
+    """As one of a fleet does, from which an episode is removed."""
+    demos = random_demos(np.random.default_rng(0), 5, 30, 3, 2)
+    expected = measure_familiarity(ClosedFormPolicy(demos, n_diffusion_steps=2))
+    policy = ClosedFormPolicy(demos, n_diffusion_steps=2)
+    generate = policy.generate
+
+    def removing(*arguments, **options):
+        if len(policy.episode_ids) == 5:
+            policy.remove(1)
+        return generate(*arguments, **options)
+
+    monkeypatch.setattr(policy, "generate", removing)
+    found = measure_familiarity(policy)
+    np.testing.assert_array_equal(found.distances, expected.distances)
+    assert len(policy.episode_ids) == 4

@@ -79,25 +79,23 @@ def measure_familiarity(
     """
     if not 0 < false_alarm_rate < 1:
         raise ConfigError(f"false_alarm_rate: expected a number between 0 and 1, found {false_alarm_rate!r}")
-    n_episodes = len(policy.episode_ids)
-    if n_episodes < 2:
+    model = policy.model  # one and the same, although a fleet may change the policy meanwhile
+    episodes = model.store.recorded
+    if len(episodes) < 2:
         raise DataError("expected at least two episodes for leave-one-out distances, found one")
-    chosen = np.unique(np.linspace(0, n_episodes - 1, min(n_windows, n_episodes)).astype(int))
+    chosen = np.unique(np.linspace(0, len(episodes) - 1, min(n_windows, len(episodes))).astype(int))
     each = max(1, n_windows // len(chosen))
     starts, found = [], []
     for place, index in enumerate(chosen.tolist()):
-        length = len(policy.model.spec.planned(policy.store.recorded[index]))
+        length = len(model.spec.planned(episodes[index]))
         if not length:
             continue
         moments = (np.arange(each) + place * _GOLDEN % 1) / each  # all alike, even with one of each episode
-        distances = _distances(policy, index, np.array([0, *np.unique((moments * length).astype(int))]))
+        steps = np.array([0, *np.unique((moments * length).astype(int))])
+        windows = windows_at(episodes[index], steps, policy.config.n_obs_steps)
+        rest, rng = model.leave_out(index), np.random.default_rng(0)
+        distances = policy.generate(rest, windows, 1, rng, Penalty.none(), explain=False).distances
         starts.append(distances[0])
         found.append(distances[1:])
     of_starts = Familiarity(np.sort(starts), max(false_alarm_rate, 1 / (len(starts) + 1)))
     return Familiarity(np.sort(np.concatenate(found)), false_alarm_rate, of_starts)
-
-
-def _distances(policy: DemonstrationPolicy[Any], index: int, steps: np.ndarray) -> np.ndarray:
-    """The distances (m,) of windows of an episode to all other episodes."""
-    rest, windows = policy.model.leave_out(index), windows_at(policy, index, steps)
-    return policy.generate(rest, windows, 1, np.random.default_rng(0), Penalty.none(), explain=False).distances
