@@ -102,7 +102,7 @@ def make_monitor(demos: Demos, neural: Policy[Any], *, fallback: bool) -> Monito
 
 
 def starts_beyond(demos: Demos) -> tuple[int, int]:
-    """How many demonstrations with the block on the left begin beyond the alarm's threshold, seen from the others."""
+    """How many demonstrations with the block on the left begin beyond the threshold for all moments, if left out."""
     left = demos.where(demos.all_observations()[:, 2] < MIDDLE)
     layouts = left.observation_layout, left.action_layout
     threshold = measure_familiarity(ClosedFormPolicy(left), RATE).threshold
@@ -175,6 +175,7 @@ def summarize(case: str, outcomes: list[Outcome]) -> dict[str, Any]:
     for name, n, of in (
         ("success", len(successes), len(outcomes)),
         ("first", sum(each.lasted[0] > 0 for each in outcomes), len(outcomes)),
+        ("second", sum(each.lasted[1] > 0 for each in outcomes), len(outcomes)),
         ("announced", len(ahead), len(failures)),
         ("disturbed", sum(each.announced is not None for each in successes), len(successes)),
     ):
@@ -214,7 +215,11 @@ def write(runner: Runner, found: dict[str, list[Outcome]], starts: tuple[int, in
         return f"{row[f'{name}_n']} of {row[f'{name}_of']}, {share(row, name)}"
 
     watched = [by_case[case] for case in ("familiar", "novel")]
-    alarms = [[row["case"], of(row, "first"), share(row, "alarms_left"), share(row, "alarms")] for row in watched]
+    alarms = [
+        [row["case"], of(row, "first"), of(row, "second"), share(row, "alarms_left"), share(row, "alarms")]
+        for row in watched
+    ]
+    heads = ["starts", "at the first observation", "at the second", "with the block on the left", "at all observations"]
     failures = [
         [row["case"], of(row, "success"), of(row, "announced"), f"{row['steps_ahead']:.0f}", of(row, "disturbed")]
         for row in watched
@@ -236,12 +241,14 @@ each with 95% intervals (over episodes). The stated false-alarm rate is {RATE:g}
 
 ## False alarms
 
-{markdown_table(["starts", "at the first observation", "with the block on the left", "at all observations"], alarms)}
+{markdown_table(heads, alarms)}
 
-The rate is stated for all moments of an episode of the kind that was demonstrated. Starts are farther from each other
-than what follows: of the demonstrations themselves, {starts[0]} of {starts[1]} begin beyond the threshold if they are
-left out, {starts[0] / starts[1]:.3f} [{low:.3f}, {high:.3f}]. And what a network does is not quite what people did;
-where it pushes the block over the middle it leaves what it knows.
+The rate is stated for first observations, which are compared with the first ones of left-out demonstrations, and for
+all moments of an episode of the kind that was demonstrated. Starts are farther from each other than what follows: of
+the demonstrations themselves, {starts[0]} of {starts[1]} would begin beyond the threshold for all moments if they are
+left out, {starts[0] / starts[1]:.3f} [{low:.3f}, {high:.3f}]. The second observation, a chunk later, is judged by that
+threshold although much of the scene is still as it started. And what a network does is not quite what people did; where
+it pushes the block over the middle it leaves what it knows.
 
 ## Failures announced
 

@@ -44,6 +44,7 @@ def test_what_counts():
     ]
     row = monitor.summarize("novel", outcomes)
     assert (row["success_n"], row["success_of"], row["first_n"], row["first_of"]) == (2, 4, 2, 4)
+    assert (row["second_n"], row["second_of"]) == (3, 4)
     assert (row["announced_n"], row["announced_of"], row["steps_ahead"]) == (1, 2, 300 - 24)
     assert (row["disturbed_n"], row["disturbed_of"]) == (1, 2)
     assert row["alarms"] == pytest.approx(10 / 16) and row["alarms_left"] == pytest.approx(5 / 11)

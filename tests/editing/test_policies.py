@@ -74,6 +74,15 @@ def test_no_guidance_is_the_neural_policy_to_the_last_bit(neural, everything):
     assert not same(GuidedPolicy(neural, half, everything, w=2.0), neural, left_out)
 
 
+def test_policies_print_what_they_are(neural, everything):
+    """As `closedform serve` shows them."""
+    network = f"NeuralPolicy({neural.n_weights} weights, 100 noise levels)"
+    assert repr(neural) == network
+    both = f"conditional={everything}, unconditional={everything}"
+    guided = GuidedPolicy(neural, everything, everything, w=2.0)
+    assert repr(guided) == f"GuidedPolicy({network}, {both}, w=2.0, off_below=2.0)"
+
+
 def test_equal_demonstrations_guide_nowhere(neural, everything):
     again = demonstrations_for(neural, reach_demos())
     assert same(GuidedPolicy(neural, again, everything, w=5.0), neural)

@@ -126,6 +126,20 @@ def test_recording():
         record(ID, lambda observation: observation, [0])
 
 
+def test_arrays_that_are_reused_are_recorded_as_they_were():
+    action = np.zeros(2)
+
+    def reusing(observation):
+        action[:] = (observation[:2] + observation[2:]) / 2
+        observation[:] = 0
+        return action
+
+    found = record(Reach(), reusing, range(3), successes=False)
+    for one, other in zip(found, record(Reach(), lambda seen: (seen[:2] + seen[2:]) / 2, range(3)), strict=True):
+        np.testing.assert_array_equal(one.observations, other.observations)
+        np.testing.assert_array_equal(one.actions, other.actions)
+
+
 @pytest.mark.parametrize("place", ["command line", "file"])
 def test_evaluation_with_a_layout_of_the_command_line_or_a_file(tmp_path, monkeypatch, capsys, place):
     monkeypatch.chdir(tmp_path)

@@ -1,5 +1,6 @@
 """Ray, as far as it can be tested without it: addresses, versions and what is missing."""
 
+import socket
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ from closedform import ClosedFormPolicy
 from closedform.cli import main
 from closedform.errors import ConfigError, MissingExtraError
 from closedform.evaluation import EvaluationError, Processes, Ray, evaluate
-from closedform.evaluation.ray_pool import check_installation, installation
+from closedform.evaluation.ray_pool import check_answers, check_installation, installation
 from tests.evaluation.toy import Reach, reach_demos
 
 
@@ -48,6 +49,19 @@ def test_bad_addresses_are_one_line(arguments, message, capsys):
         main(["eval", "--demos", "pusht-embedded", *arguments])
     said = capsys.readouterr().err
     assert stop.value.code == 2 and message in said and said.count("\n") == 1
+
+
+def test_an_address_where_nothing_listens_is_refused_at_once():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(EvaluationError, match=rf"^ray: expected a cluster at {address}, found .*refused"):
+            check_answers(address)
+        unused.listen()
+        check_answers(address)
+    for wrong in ("127.0.0.1:99999", "no such host:6379", "a..b:6379"):
+        with pytest.raises(EvaluationError, match=f"^ray: expected a cluster at {wrong}, found "):
+            check_answers(wrong)
 
 
 def test_nodes_with_other_versions_are_refused():

@@ -215,6 +215,22 @@ def test_another_cluster_than_the_connected_one_is_refused(cluster, policy):
         list(evaluate(policy, f"{TOY}:Reach", [1], workers=Ray("10.9.9.9:6379")))
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_this_machine_has_several_names(cluster, host):
+    """Ray replaces them by another address. In a process that is not connected yet, and then is."""
+    address = f"{host}:{cluster.address.rpartition(':')[2]}"
+    twice = f"""
+from closedform import ClosedFormPolicy
+from closedform.evaluation import Ray, evaluate
+from tests.evaluation.toy import Reach, reach_demos
+for seed in range(2):
+    (row,) = evaluate(ClosedFormPolicy(reach_demos(), n_diffusion_steps=5), Reach, [seed], workers=Ray("{address}"))
+    print(row.seed)
+"""
+    ran = subprocess.run([sys.executable, "-c", twice], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.stdout.split() == ["0", "1"], ran.stderr
+
+
 def test_a_node_with_other_versions_is_refused(cluster, policy, tmp_path):
     info = tmp_path / "numpy-0.0.1.dist-info"
     info.mkdir()

@@ -12,7 +12,9 @@ from closedform.errors import ConfigError, DataError, LoadError
 from closedform.fleet import FleetPolicy, FleetTable
 from closedform.fleet import fleet_policy as module
 from closedform.fleet.replica import Replica
+from closedform.policies.agent import act_together
 from closedform.retrieval.recorded_steps import RecordedSteps
+from closedform.serve import Service
 from tests.conftest import planar_demos, random_demos
 
 pytest.importorskip("lancedb", reason="LanceDB is not installed: make test-fleet")
@@ -83,6 +85,23 @@ def test_it_goes_on_while_the_store_is_away(tmp_path, table, follow):
     assert not again.refresh() and not check_plans(again, EPISODES[:4]).connected
     (tmp_path / "away").rename(tmp_path / "fleet")
     assert again.refresh() and check_plans(again, EPISODES[:5]) == (5, True, "")
+
+
+def test_plans_made_together_say_that_the_store_is_away(tmp_path, table, follow):
+    """As an evaluation and the server make them."""
+    policy, seen = follow(), EPISODES[5].observations[0]
+    service = Service(policy)
+    for connected in (True, False):
+        if not connected:
+            (tmp_path / "fleet").rename(tmp_path / "away")
+        assert policy.refresh() == connected
+        agents = [policy.agent(seed=seed) for seed in range(3)]
+        act_together(agents, [seen] * 3)
+        assert [agent.last_plan.replica.connected for agent in agents] == [connected] * 3
+        asked = [({"observation": seen}, service.open()) for _ in range(3)]
+        replies = [reply for part in service.answer_together(asked) for _, reply in part]
+        state = policy.replica_state._asdict()
+        assert [reply["replica"] for reply in replies if isinstance(reply, dict)] == [state] * 3
 
 
 def test_a_store_that_does_not_answer_is_away(table, follow):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, NearestNeighborPolicy
+from closedform.analysis import measure_familiarity
 from closedform.errors import ConfigError, ServeError
 from tests.conftest import planar_demos
 
@@ -14,6 +15,7 @@ msgpack = pytest.importorskip("msgpack", reason="needs the extra serve")
 from websockets.exceptions import ConnectionClosed  # noqa: E402
 from websockets.sync.client import connect  # noqa: E402
 
+from closedform import wire  # noqa: E402
 from closedform.client import Client  # noqa: E402
 from closedform.serve import Monitor, ServeConfig, Service, monitoring, serving  # noqa: E402
 from closedform.wire import pack, unpack, with_key  # noqa: E402
@@ -85,7 +87,8 @@ def test_everything_passes_and_the_monitor_is_added(service, upstream):
             added = reply.pop("monitor")
             assert list(reply) == list(own) and np.array_equal(reply["actions"], own["actions"])
             assert added["alarm"] is alarm and added["familiarity"]["alarm"] is alarm
-            assert added["familiarity"]["false_alarm_rate"] == 0.05 and added["acting"] == "upstream"
+            rate = 0.05 if alarm else 1 / (len(DEMOS) + 1)  # the smallest that so few starts can keep
+            assert added["familiarity"]["false_alarm_rate"] == rate and added["acting"] == "upstream"
             assert sum(added["weights"]) == pytest.approx(1) and len(added["demonstrations"]) == len(added["steps"])
             assert not any(isinstance(value, np.ndarray) for value in added.values())
 
@@ -123,12 +126,44 @@ def test_how_long_the_alarm_lasts(service, upstream):
         assert client.infer(FAR)["monitor"]["lasted"] == 1
 
 
+def test_the_first_observation_is_compared_with_starts(service, upstream):
+    """Those of a connection, of a robot on it, and after a reset; the server says the same of its own plans."""
+    usual, starts = service.familiarity, service.familiarity.at(first=True)
+    assert usual.threshold != starts.threshold
+
+    def thresholds(client, **options):
+        reply = client.infer(HERE, **options)
+        assert reply["familiarity"]["distance"] == reply["monitor"]["familiarity"]["distance"]
+        return [reply["monitor"]["familiarity"]["threshold"], reply["familiarity"]["threshold"]]
+
+    with watched(service, upstream) as client:
+        assert thresholds(client)[0] == starts.threshold
+        of_upstream = measure_familiarity(service.policy, 0.01).at(first=True).threshold
+        assert [thresholds(client)[0] for _ in range(2)] == [usual.threshold] * 2
+        assert thresholds(client, session_id="a new robot") == [starts.threshold, of_upstream]
+        client.reset(0)
+        assert thresholds(client) == [starts.threshold, of_upstream]
+        assert thresholds(client)[0] == usual.threshold
+
+
 def test_it_stops_when_the_alarm_has_lasted(service, upstream):
     with watched(service, upstream, then="stop", after=2) as client:
         for seen in (FAR, HERE, FAR):
             client.infer(seen)
         with pytest.raises(ServeError, match="stopped: out of the range of the demonstrations for 2 observations"):
             client.infer(FAR)
+
+
+@pytest.mark.parametrize("then", ["tell", "stop"])
+def test_a_request_that_only_the_policy_can_read_raises_the_alarm(service, monkeypatch, then):
+    """Such as one with more elements than the monitor unpacks."""
+    watch = Monitor(service, then=then, after=1).open()
+    with monkeypatch.context() as patched:
+        patched.setattr(wire, "LARGEST", 10)
+        verdict = watch.look(pack({"observation": HERE, "prompt": ["word"] * 20}))
+    assert verdict is not None and verdict.due is (then == "stop") and "max_array_len" in watch.stopped(verdict)
+    added = unpack(watch.reply(pack({"actions": 1}), verdict))["monitor"]
+    assert added["alarm"] is True and added["lasted"] == 1 and "max_array_len" in added["problem"]
 
 
 def test_it_falls_back_and_returns(service, upstream):

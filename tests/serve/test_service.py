@@ -282,6 +282,20 @@ def test_a_demonstration_is_added_and_seen_by_the_next_plan():
     assert learning.policy.fingerprint()["episodes"] == 2
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_a_demonstration_that_nothing_can_be_compared_with_is_not_kept():
+    """Its numbers are finite, and their squares are not."""
+    learning = Service(ClosedFormPolicy(DEMOS, n_diffusion_steps=5), learn=True)
+    before = learning.answer({"observation": HERE, "seed": 1}, learning.open())
+    new = DEMOS.episodes[2]
+    with pytest.raises(DataError):
+        learning.add({"observations": new.observations * 1e300, "actions": new.actions})
+    after = learning.answer({"observation": HERE, "seed": 1}, learning.open())
+    np.testing.assert_array_equal(after["actions"], before["actions"])
+    assert after["familiarity"] == before["familiarity"]
+    assert learning.add({"observations": new.observations + 0.1, "actions": new.actions})["episodes"] == 7
+
+
 def test_learning_has_to_be_allowed(served):
     with pytest.raises(ConfigError, match="without --learn"):
         served.add({"observations": HERE[None], "actions": HERE[None, :2]})

@@ -112,7 +112,8 @@ def explain_rollout(
     agent, observation = policy.agent(seed=seed), environment.reset(seed)
     for t in range(environment.max_steps):
         if t >= step and agent.plans_next:
-            return _explain(policy, agent, observation, familiarity, seed, n_samples, t)
+            usual = familiarity.at(first=t == 0)
+            return _explain(policy, agent, observation, usual, seed, n_samples, t)
         observation, _, _, done = environment.step(agent.act(observation))
         if done:
             raise ConfigError(

@@ -15,8 +15,9 @@ from closedform.evaluation.episode_result import EpisodeResult
 _LEFT_THE_DATA = 0.1  # alarm rate of a rollout that has left the data; the usual one is 0.01
 _NOTE = (
     "Distances are to the nearest demonstrated observation. The alarm rate is the fraction of plans farther away than "
-    "99% of left-out demonstrations; above a tenth, the rollout is said to have left the data. Repeats is the largest "
-    "number of plans dominated by the same segment of a demonstration; from four on, it is said to have looped."
+    "99% of left-out demonstrations (the first plan: than 99% of their starts); above a tenth, the rollout is said to "
+    "have left the data. Repeats is the largest number of plans dominated by the same segment of a demonstration; from "
+    "four on, it is said to have looped."
 )
 
 
@@ -68,7 +69,9 @@ def failure_section(
 
 
 def _cause(row: EpisodeResult, familiarity: Familiarity | None) -> tuple[str, float]:
-    alarms = 0.0 if familiarity is None else float(np.mean([familiarity.alarm(d) for d in row.distances]))
+    alarms = 0.0
+    if familiarity is not None:
+        alarms = float(np.mean([familiarity.at(first=i == 0).alarm(d) for i, d in enumerate(row.distances)]))
     causes: list[Any] = [("left the data", alarms > _LEFT_THE_DATA), ("looped", row.loop)]
     return " and ".join(word for word, found in causes if found) or "out of time", alarms
 

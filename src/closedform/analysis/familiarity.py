@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from closedform.analysis.leave_one_out import leave_one_out
+from closedform.analysis.leave_one_out import windows_at
 from closedform.errors import ConfigError, DataError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
+from closedform.retrieval.penalty import Penalty
+
+_GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples spread evenly between whole numbers
 
 
 @dataclass(frozen=True)
@@ -22,20 +25,29 @@ class Familiarity:
     `false_alarm_rate` of its observations lies beyond that quantile of the leave-one-out distances (split-conformal
     prediction; windows of one episode are not independent, so the rate holds on average over episodes).
 
+    Episodes start farther apart than they continue, so the first observation of an episode is compared with the first
+    ones of left-out episodes: `familiarity.at(first=True).alarm(plan)`.
+
     Attributes:
         distances: (n,), leave-one-out distances of windows, ascending.
         false_alarm_rate: the fraction of familiar observations that raise an alarm.
+        starts: the same for first observations alone, if it is known.
     """
 
     distances: np.ndarray
     false_alarm_rate: float
+    starts: Familiarity | None = None
+
+    def at(self, *, first: bool) -> Familiarity:
+        """What an observation is compared with, which may be the first one of its episode."""
+        return self.starts if first and self.starts is not None else self
 
     @property
     def threshold(self) -> float:
         """The distance beyond which an alarm is raised; infinite if there are too few windows to calibrate it."""
         n = len(self.distances)
-        rank = math.ceil((n + 1) * (1 - self.false_alarm_rate))
-        return float(self.distances[rank - 1]) if rank <= n else math.inf
+        n_beyond = math.floor((n + 1) * self.false_alarm_rate + 1e-9)  # rates such as 1 / (n + 1) are rounded
+        return float(self.distances[n - n_beyond]) if n_beyond else math.inf
 
     def describe(self) -> str:
         """The alarm threshold as text."""
@@ -57,16 +69,33 @@ def measure_familiarity(
 ) -> Familiarity:
     """Measures the leave-one-out distances of a policy; takes about a second for 200 episodes.
 
+    With n episodes, the smallest rate that can be kept for first observations is 1 / (n + 1): a smaller one is rounded
+    up to it, so that a start farther away than every other one still raises the alarm.
+
     Args:
         policy: any policy with at least two episodes.
         false_alarm_rate: the fraction of familiar observations that may raise an alarm.
-        n_windows: how many windows to measure, at least one per episode.
+        n_windows: how many windows to measure besides first ones, and the most episodes that are left out.
     """
     if not 0 < false_alarm_rate < 1:
         raise ConfigError(f"false_alarm_rate: expected a number between 0 and 1, found {false_alarm_rate!r}")
-    n_episodes = len(policy.episode_ids)
-    if n_episodes < 2:
+    model = policy.model  # one and the same, although a fleet may change the policy meanwhile
+    episodes = model.store.recorded
+    if len(episodes) < 2:
         raise DataError("expected at least two episodes for leave-one-out distances, found one")
-    each = max(1, n_windows // n_episodes)
-    found = [left_out.distances for left_out in leave_one_out(policy, n_windows=each)]
-    return Familiarity(np.sort(np.concatenate(found)), false_alarm_rate)
+    chosen = np.unique(np.linspace(0, len(episodes) - 1, min(n_windows, len(episodes))).astype(int))
+    each = max(1, n_windows // len(chosen))
+    starts, found = [], []
+    for place, index in enumerate(chosen.tolist()):
+        length = len(model.spec.planned(episodes[index]))
+        if not length:
+            continue
+        moments = (np.arange(each) + place * _GOLDEN % 1) / each  # all alike, even with one of each episode
+        steps = np.array([0, *np.unique((moments * length).astype(int))])
+        windows = windows_at(episodes[index], steps, policy.config.n_obs_steps)
+        rest, rng = model.leave_out(index), np.random.default_rng(0)
+        distances = policy.generate(rest, windows, 1, rng, Penalty.none(), explain=False).distances
+        starts.append(distances[0])
+        found.append(distances[1:])
+    of_starts = Familiarity(np.sort(starts), max(false_alarm_rate, 1 / (len(starts) + 1)))
+    return Familiarity(np.sort(np.concatenate(found)), false_alarm_rate, of_starts)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from closedform.demos.episode import Episode
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.generated import NEGLIGIBLE, Generated
 from closedform.retrieval.model import Model
@@ -64,13 +65,14 @@ def leave_one_out(
     model, store, encoding = policy.model, policy.store, policy.model.transfer.encoding
     _, scale = model.transfer.normalization(model.transfer.world)
     horizon = min(horizon or policy.config.n_action_steps, policy.config.n_action_steps)
-    for index in range(len(store.recorded)) if episodes is None else episodes:
-        episode = model.spec.planned(store.recorded[index])
+    recorded = store.recorded
+    for index in range(len(recorded)) if episodes is None else episodes:
+        episode = model.spec.planned(recorded[index])
         if not len(episode):
             continue
         steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))
         rest = model.leave_out(int(index))
-        windows = windows_at(policy, index, steps)
+        windows = windows_at(recorded[index], steps, policy.config.n_obs_steps)
         made = policy.generate(rest, windows, n_samples, np.random.default_rng(seed), Penalty.none(), explain=True)
         chunks = policy.to_planned(rest, windows, made)[:, :, :horizon]
         differences = np.full((*chunks.shape[:3], encoding.width), np.nan)
@@ -103,8 +105,8 @@ def _departures(model: Model, made: Generated, i: int) -> np.ndarray:
     return np.array(found)
 
 
-def windows_at(policy: DemonstrationPolicy[Any], episode: int, steps: np.ndarray) -> np.ndarray:
+def windows_at(episode: Episode, steps: np.ndarray, n_obs_steps: int) -> np.ndarray:
     """Windows of observations (m, N_o, D_o) that end at given steps; the first observation is repeated as padding."""
-    history = np.arange(policy.config.n_obs_steps) - policy.config.n_obs_steps + 1
+    history = np.arange(n_obs_steps) - n_obs_steps + 1
     chosen = np.maximum(np.asarray(steps)[:, None] + history, 0)
-    return np.asarray(policy.episodes[episode].observations, np.float64)[chosen]
+    return np.asarray(episode.observations, np.float64)[chosen]

@@ -34,16 +34,18 @@ def replay(
     n_seen = policy.config.n_obs_steps
     first = np.repeat(rollout.observations[:1], n_seen - 1, axis=0)
     seen = np.concatenate([first, rollout.observations])
+
+    def shown(step: int, plan: Plan) -> dict[str, Any]:
+        usual = familiarity and familiarity.at(first=step == 0)
+        return {"t": step, **_shown(plan, policy, seen[step : step + n_seen], stage, usual)}
+
     return {
         "seed": rollout.seed,
         "success": rollout.success,
         "score": round(rollout.score, 4),
         "scores": np.round(rollout.scores, 3).tolist(),
         "poses": stage.poses(rollout.observations),
-        "plans": [
-            {"t": step, **_shown(plan, policy, seen[step : step + n_seen], stage, familiarity)}
-            for step, plan in rollout.plans
-        ],
+        "plans": [shown(step, plan) for step, plan in rollout.plans],
     }
 
 

@@ -62,6 +62,10 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         for name, policy in demonstrations.items():
             check_fit(neural, policy, name)
 
+    def __repr__(self) -> str:
+        given = {**self.demonstrations, **self.parameters}
+        return f"{type(self).__name__}({', '.join([repr(self.neural), *(f'{k}={v}' for k, v in given.items())])})"
+
     @property
     def observation_layout(self) -> Layout:
         """What the numbers of an observation are."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import time
 import uuid
 import zlib
@@ -23,7 +24,9 @@ from closedform.evaluation.workers import THREAD_LIMITS, check_workers
 _RETRIES = 5  # how often a task may lose its node or its process before it counts as the cause
 _LOOK = 5.0  # seconds between looks at the size of the cluster, which may grow
 _SAME_EVERYWHERE = ("CLOSEDFORM_DISABLE_KERNELS",)  # variables that results depend on
+_ANSWER = 10.0  # seconds for a cluster to accept a connection
 _SOURCE = "closedform's source"
+_connected_as: list[str | None] = []  # the address that this process connected with; Ray spells localhost differently
 
 
 @dataclass(frozen=True)
@@ -68,16 +71,28 @@ class Ray:
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # otherwise it warns of its own default
             local = {"num_cpus": self.n or provenance.n_cores(), "include_dashboard": False}
             options: Mapping[str, Any] = local if self.address is None else {}
+            if self.address not in (None, "auto"):
+                check_answers(self.address)
             try:
                 ray.init(self.address or "local", log_to_driver=False, logging_level="ERROR", **options)
             except (ConnectionError, RuntimeError, ValueError) as error:  # other versions of Ray or Python, too
                 raise EvaluationError(f"ray: expected a cluster at {self.address or 'local'}, found {error}") from error
+            _connected_as[:] = [self.address]
         found = ray.get_runtime_context().gcs_address
-        if self.address not in (None, "auto", found):
+        if self.address not in (None, "auto", found, *_connected_as):
             raise ConfigError(
                 f"ray: expected the cluster that this process is connected to, {found}, found {self.address}"
             )
         return ray
+
+
+def check_answers(address: str) -> None:
+    """Refuses an address where nothing listens, for which Ray would wait minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _ANSWER).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise EvaluationError(f"ray: expected a cluster at {address}, found {error}") from error
 
 
 class _RayPool:

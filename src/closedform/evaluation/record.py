@@ -55,10 +55,10 @@ def _episode(place: Environment, act: Callable[[np.ndarray], Any], seed: int) ->
     observation, width = place.reset(seed), place.action_layout.width
     observations, actions, success, done = [], [], False, False
     while not done and len(actions) < place.max_steps:
-        action = np.asarray(act(observation), np.float64)
+        observations.append(np.array(observation))  # copied, since either side may reuse its array
+        action = np.array(act(observation), np.float64)
         if action.shape != (width,):
             raise DataError(f"record: expected actions of {width} numbers, found shape {action.shape}")
-        observations.append(observation)
         actions.append(action)
         observation, _, succeeded, done = place.step(action)
         success = success or bool(succeeded)

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Unpack
 
+import numpy as np
+
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.errors import ClosedFormError, ConfigError, LoadError
@@ -20,6 +22,7 @@ from closedform.fleet.where import Where
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
 from closedform.policies.generated import Made
+from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.parameters import ClosedFormParameters
 from closedform.policies.plan import ReplicaState
 from closedform.policies.saving import save_policy
@@ -162,7 +165,15 @@ class FleetPolicy(ClosedFormPolicy):
         return _itself, (self._snapshot(),)
 
     def _plan(self, *arguments: Any, **options: Any) -> Made:
-        made = super()._plan(*arguments, **options)
+        return self._told(super()._plan(*arguments, **options))
+
+    def _plan_several(
+        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
+    ) -> list[Made]:
+        return [self._told(made) for made in super()._plan_several(windows, rngs, memories)]
+
+    def _told(self, made: Made) -> Made:
+        """The same, with a plan that says how current the replica is."""
         return made._replace(plan=replace(made.plan, replica=self.replica_state))
 
     def _snapshot(self) -> ClosedFormPolicy:

@@ -87,6 +87,9 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
             cholesky(normalization.covariance + 1e-9 * np.eye(len(normalization.mean)), "the training observations")
         )
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_weights} weights, {self.config.n_diffusion_steps} noise levels)"
+
     def __reduce__(self) -> tuple[Any, ...]:  # to another process, which may not share this one's GPU memory
         layouts, weights = (self.observation_layout, self.action_layout), self._weights().cpu().numpy()
         return NeuralPolicy, (self.config, weights, *layouts, self.normalization, str(self.device))

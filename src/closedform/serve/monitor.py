@@ -84,14 +84,18 @@ class Monitor:
         """Begins to watch a connection."""
         return Watch(self)
 
-    def judge(self, request: Mapping[Any, Any]) -> dict[str, Any]:
+    def judge(self, request: Mapping[Any, Any], *, first: bool) -> dict[str, Any]:
         """Familiarity, nearest demonstrations and alarm for the observation in a request, as lists and numbers.
 
         An observation that cannot be read or compared raises the alarm, and the `problem` says why.
+
+        Args:
+            request: of a robot.
+            first: whether it is the first one of an episode.
         """
         try:
             window = self.read(request)
-            found = self.service.provenance(self.service.policy.plan(window, seed=0))
+            found = self.service.provenance(self.service.policy.plan(window, seed=0), first=first)
         except ClosedFormError as error:
             return {"alarm": True, "problem": str(error)}
         names = ("familiarity", "demonstrations", "steps", "weights")
@@ -120,18 +124,22 @@ class Watch:
         self._robots: OrderedDict[str, _Robot] = OrderedDict()
 
     def look(self, message: Any) -> Verdict | None:
-        """Judges a packed request; None if it asks for no action."""
+        """Judges a packed request; None if it asks for no action.
+
+        One that cannot be unpacked raises the alarm, since the policy behind it may be able to read it.
+        """
         try:
-            request = unpack(message) if isinstance(message, bytes) else None
-        except DataError:
-            return None  # the policy behind it will say what is wrong
+            request, problem = unpack(message) if isinstance(message, bytes) else None, ""
+        except DataError as error:
+            request, problem = {}, str(error)
         if not isinstance(request, dict) or request.get("endpoint", "infer") not in ("infer", "reset"):
             return None
         robot = self._robot(request)
         if request.get("endpoint") == "reset":
-            robot.lasted, robot.session = 0, None
+            robot.lasted, robot.session, robot.begins = 0, None, True
             return None
-        facts = self._monitor.judge(request)
+        facts = {"alarm": True, "problem": problem} if problem else self._monitor.judge(request, first=robot.begins)
+        robot.begins = False
         robot.lasted = robot.lasted + 1 if facts["alarm"] else 0
         facts["lasted"] = robot.lasted
         due = self._monitor.then != "tell" and robot.lasted >= self._monitor.after
@@ -140,10 +148,8 @@ class Watch:
 
     def stopped(self, verdict: Verdict) -> str:
         """What is said to a robot that is stopped."""
-        known = self._monitor.metadata()
-        why = verdict.facts.get("problem") or (
-            f"distance {verdict.facts['familiarity']['distance']:.3g}, threshold {known['threshold']:.3g}"
-        )
+        known = verdict.facts.get("familiarity", {})
+        why = verdict.facts.get("problem") or f"distance {known['distance']:.3g}, threshold {known['threshold']:.3g}"
         return f"stopped: out of the range of the demonstrations for {verdict.facts['lasted']} observations ({why})"
 
     def reply(self, reply: Any, verdict: Verdict | None) -> Any:
@@ -187,8 +193,8 @@ class Watch:
 
 
 class _Robot:
-    """For how many observations the alarm has lasted, and the session of the fallback while that acts."""
+    """Whether an episode begins, how long the alarm has lasted, and the session of the fallback while that acts."""
 
     def __init__(self) -> None:
-        self.lasted = 0
+        self.begins, self.lasted = True, 0
         self.session: Session | None = None

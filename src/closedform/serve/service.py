@@ -17,7 +17,7 @@ import numpy as np
 from closedform import __version__
 from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.demos.episode import Episode, real_array
-from closedform.errors import ConfigError, DataError
+from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.left_over import LeftOver
 from closedform.policies.plan import Plan
@@ -157,26 +157,33 @@ class Service:
         for each in requests:
             if each.resets:
                 each.session.reset(each.seed)
-        plans = iter(plan_together([each.asked for each in requests if each.asked is not None]))
+        asked = [each.asked for each in requests if each.asked is not None]
+        first = [each.session.agent.last_plan is None for each in asked]
+        plans = iter(zip(plan_together(asked), first, strict=True))
         timing = {"infer_ms": 1e3 * (time.perf_counter() - began)}
         replies: list[dict[str, Any] | Exception] = []
         for each in requests:
             if each.asked is None:
                 replies.append({"status": "reset successful"})
                 continue
-            plan = next(plans)
+            plan, begins = next(plans)
             if isinstance(plan, Exception):
                 replies.append(plan)
                 continue
             self._unsettled.add(each.session)
-            reply = {"actions": np.ascontiguousarray(plan.actions), **self.provenance(plan)}
+            reply = {"actions": np.ascontiguousarray(plan.actions), **self.provenance(plan, first=begins)}
             replies.append({**reply, "ignored_keys": each.ignored, "policy_timing": timing})
         if len(self._unsettled) > N_SESSIONS:
             self.settle()
         return replies
 
-    def provenance(self, plan: Plan) -> dict[str, Any]:
-        """What is behind a plan, without arrays: openpi's `ActionChunkBroker` would slice them like actions."""
+    def provenance(self, plan: Plan, *, first: bool) -> dict[str, Any]:
+        """What is behind a plan, without arrays: openpi's `ActionChunkBroker` would slice them like actions.
+
+        Args:
+            plan: what is explained.
+            first: whether it is for the first observation of an episode.
+        """
         return {
             "demonstrations": plan.episodes.tolist(),
             "steps": plan.steps.tolist(),
@@ -184,8 +191,9 @@ class Service:
             "neural_share": float(plan.neural_share),
             "frame": plan.frame,
             "held": plan.held,
-            "familiarity": self._familiar(plan),
+            "familiarity": self._familiar(plan, first),
             "cut_short": not plan.complete,
+            "replica": None if plan.replica is None else plan.replica._asdict(),
         }
 
     def session(self, name: Any) -> Session:
@@ -216,7 +224,11 @@ class Service:
         arrays = (real_array(request[name], name) for name in ("observations", "actions"))
         with self._learning:
             number = self.policy.add(Episode(*arrays))
-            self._familiarity = self._measure()
+            try:
+                self._familiarity = self._measure()
+            except ClosedFormError:  # nothing can be compared with it, so it must not stay
+                self.policy.remove(number)
+                raise
         return {"episode": number, "episodes": len(self.policy.episode_ids)}
 
     def _measure(self) -> Familiarity | None:
@@ -233,10 +245,10 @@ class Service:
             pair = [self.open(), self.open()]
             plan_together([Asked(session, first) for session in pair])
 
-    def _familiar(self, plan: Plan) -> dict[str, Any] | None:
-        familiarity = self._familiarity
-        if familiarity is None:
+    def _familiar(self, plan: Plan, first: bool) -> dict[str, Any] | None:
+        if self._familiarity is None:
             return None
+        familiarity = self._familiarity.at(first=first)
         return {
             "alarm": bool(familiarity.alarm(plan)),
             "distance": float(plan.distance),

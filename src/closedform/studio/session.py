@@ -324,7 +324,8 @@ class Session:
 
     def _explain(self, policy: Any, window: np.ndarray, plan: Any, seconds: float) -> None:
         numbers = {take.policy_id: take.number for take in self.collection.held if take.policy_id is not None}
-        self.insight = insight(policy, window, plan, numbers, self._familiarity, seconds)
+        usual = self._familiarity and self._familiarity.at(first=self.n_steps == 0)
+        self.insight = insight(policy, window, plan, numbers, usual, seconds)
 
     def _advance(self, action: np.ndarray) -> None:
         self.target = action
