@@ -1,5 +1,8 @@
 """A studio session in lockstep: who drives, what becomes an episode, and what edits do."""
 
+import gc
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -321,3 +324,26 @@ def test_after_the_last_seed_comes_the_first():
     session.start(2**32 - 1)
     session.end()
     assert session.seed == 0
+
+
+def test_memory_grows_only_by_what_is_remembered():
+    """Of a stretch that is taken back its numbers stay, in the log and to be restored: no models, no plans."""
+    session, n_steps = make_session(background=lambda job, then: None), 0
+    tracemalloc.start()
+    try:
+        for i in range(60):
+            if i == 20:  # everything is warm
+                gc.collect()
+                before, n_steps = tracemalloc.get_traced_memory()[0], 0
+            demonstrate(session, 10)
+            n_steps += 10
+            session.step(None)
+            session.undo()
+            session.end()
+            session.notices.clear()
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(session.collection.takes) == 60 and not session.collection.held
+    assert grown / n_steps < 1000  # bytes

@@ -97,15 +97,10 @@ class Pilot:
             self._pool.submit(job).add_done_callback(finished)
 
     def _finished(self, future: Future[Any], then: Callable[[Any], None]) -> None:
-        try:
-            result = future.result()
-        except (IndexError, KeyError):  # an episode was removed meanwhile: whoever asked asks again
-            then(None)
-        except Exception:
-            then(None)
-            raise
-        else:
-            then(result)
+        error = future.exception()  # not raised: a traceback through here would keep the future, which keeps the error
+        then(None if error is not None else future.result())
+        if error is not None and not isinstance(error, (IndexError, KeyError)):  # not an episode that was removed
+            raise error
 
     def _run(self) -> None:
         period = 1 / self.session.environment.rate
@@ -116,8 +111,8 @@ class Pilot:
                 if self._closed:
                     break
                 waiting, self._waiting = self._waiting, deque()
-            for command in waiting:
-                self._guarded(command)
+            while waiting:
+                self._guarded(waiting.popleft())
             now = time.monotonic()
             if now >= due:
                 self._lateness.append(now - due)
