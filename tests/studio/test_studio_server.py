@@ -241,6 +241,7 @@ def test_only_parameters_that_the_policy_has_are_offered():
         (["--env", "nothing"], "nothing"),
         (["--policy", "pusht-dit"], "made of demonstrations|torch"),
         (["--port", "70000"], "65535"),
+        (["--host", "192.0.2.1", "--port", "0"], "host: expected an address of this machine, found '192.0.2.1'"),
         (["--demos", "/nowhere"], "/nowhere"),
     ],
 )

@@ -10,9 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from closedform.errors import ClosedFormError
+from closedform.studio.answers import Job
 from closedform.studio.messages import TUNABLE
 from closedform.studio.picture import data_address
-from closedform.studio.session import Job, Point, Session
+from closedform.studio.session import Point, Session
 
 _MOST_WAITING = 64  # commands
 _LATE = 0.010  # seconds
@@ -150,15 +151,15 @@ class Pilot:
             told["insight"] = session.insight
             self._publish("insight", {"plan": session.insight})
         for kind in ("paired", "map", "findings"):
-            if getattr(session, kind) is not told.get(kind, self):
-                told[kind] = getattr(session, kind)
+            if getattr(session.answers, kind) is not told.get(kind, self):
+                told[kind] = getattr(session.answers, kind)
                 self._publish(kind, {"answer": told[kind]})
-        board = session.board.to_json(), session.version
+        board = session.board.to_json(), session.answers.version
         if board != told.get("board"):
             told["board"] = board
             self._publish("board", board[0])
-        if session.version != told.get("version"):
-            told["version"] = session.version
+        if session.answers.version != told.get("version"):
+            told["version"] = session.answers.version
             self._publish("takes", takes_of(session))
             self._publish("parameters", parameters_of(session))
         late = sum(value > _LATE for value in self._lateness)

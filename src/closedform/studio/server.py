@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hmac
 import io
 import json
@@ -298,6 +299,8 @@ def _bind(host: str, port: int) -> socket.socket:
         made.listen(64)
     except OSError as error:
         made.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(f"host: expected an address of this machine, found {host!r}") from error
         raise ConfigError(
             f"port: expected a free port on {host}, found {port} ({error.strerror}); choose another with --port"
         ) from error
