@@ -223,9 +223,9 @@ def test_a_log_is_refused_on_other_demonstrations_and_garbage():
     begun = ClosedFormPolicy(session.collection.demos())
     with pytest.raises(LoadError, match="began with"):
         Collection(template(), begun, env="table").replay(log)
-    for text in ("", "{}", "[1]", log.splitlines()[1], log + '{"edit": "delete", "take": 99}', log + '{"edit": "add"}'):
+    for line in ("", "{}", "[1]", log.splitlines()[1], log + '{"edit": "delete", "take": 99}', log + '{"edit": "add"}'):
         with pytest.raises(ClosedFormError):
-            Collection(template(), env="table").replay(text)
+            Collection(template(), env="table").replay(line + "\n")
 
 
 def test_a_session_begins_with_a_policy():

@@ -79,7 +79,7 @@ class Session:
                 "the studio needs something to show and to move: expected an environment with a `drawing`, or with "
                 f"`render`, `hand` and `action_to`, found a {type(environment).__name__} without; see docs/studio.md"
             )
-        self._tape = tape
+        self._tape, self._not_taped = tape, ""  # why, as the person was told in this stretch
         self.answers = Answers(collection, self.placement, spare or type(environment), background, self._changed)
         self.board, self.notices = ScoreBoard(), list[str]()
         self.paused = False
@@ -221,7 +221,7 @@ class Session:
         if self.driver != "person":
             self.driver, self._agent = "person", None
             self._kind: Kind = "correction" if self._policy_drove else "demonstration"
-            self._helped = True
+            self._helped, self._not_taped = True, ""
             self._taping(lambda tape: tape.begin())
         action, observation = self._controls.action(pointer), self.observation
         if self.n_steps % 2 == 0:
@@ -332,5 +332,6 @@ class Session:
         try:
             do(self._tape)
         except (ClosedFormError, OSError) as error:
-            if str(error) not in self.notices[-3:]:
+            if str(error) != self._not_taped:
+                self._not_taped = str(error)
                 self.notices.append(f"not recorded: {error}")
