@@ -53,6 +53,8 @@ def write_cell(folder, **changes):
 def test_what_is_missing_is_said(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "--arm ur: expected --host, found none" in said(capsys, "--arm", "ur")
+    episodes = ["--arm", "ur", "--episodes", 2]
+    assert "--arm ur: expected a terminal, where somebody confirms" in said(capsys, *episodes)
     assert "expected the description of an arm, found nothing there" in said(
         capsys, "--arm", "ur", "--host", "h", "--camera", "0", "--setup", "no.json"
     )
@@ -105,6 +107,7 @@ def test_the_twin_runs_and_records(capsys, tmp_path):
     assert lines[-1] == f"0 of 2 episodes done; record: {tmp_path / 'record'}"
     assert [len(episode.actions) for episode in load_demos(tmp_path / "record" / "demos")] == [4, 4]
     assert len(load_demos(tmp_path / "record" / "ticks")) == 2
+    assert len(list((tmp_path / "record" / "images").iterdir())) == 8
     save_demos(reaching_demos(3), tmp_path / "other")
     line = said(capsys, "--demos", tmp_path / "other", *QUIET, "--output", tmp_path / "no")
     assert "the policy does not fit: expected one that observes agent position (2)" in line

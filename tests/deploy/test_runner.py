@@ -96,6 +96,12 @@ def test_an_episode_reaches_its_target_and_is_on_record(tmp_path, policy):
     ticks = load_demos(tmp_path / "ticks")[0].actions
     assert set(ticks[:, 8].astype(int)) >= {line["sequence"] for line in steps}  # every command arrived
     assert len(list((tmp_path / "images").iterdir())) == result.steps
+    again = Stage(policy, tmp_path, done=near, config=RunConfig(images=True, max_steps=3))  # a later run, same folder
+    assert again.runner.run(seed=1).steps == 3
+    again.finish()
+    numbers = [line["image"] for line in again.notes("step")]
+    assert numbers == list(range(result.steps + 3))
+    assert {int(path.stem) for path in (tmp_path / "images").iterdir()} == set(numbers)
 
 
 def test_two_runs_are_the_same_to_the_bit(tmp_path, policy):
@@ -115,7 +121,8 @@ def test_two_runs_are_the_same_to_the_bit(tmp_path, policy):
 
 
 def test_a_pause_holds_and_is_not_recorded(tmp_path, policy):
-    stage, seen = Stage(policy, tmp_path, done=near), []
+    shown, seen = [], []
+    stage = Stage(policy, tmp_path, done=near, watch=shown.append)
     stage.at(0.55, stage.runner.pause)
     stage.at(1.45, lambda: seen.append(stage.control.status()))
     stage.at(2.55, stage.runner.resume)
@@ -125,6 +132,9 @@ def test_a_pause_holds_and_is_not_recorded(tmp_path, policy):
     times = np.array([line["time"] for line in stage.notes("step")])
     assert not np.any((times > 0.56) & (times < 2.55)) and times[-1] > 2.55
     assert [line["kind"] for line in stage.notes("pause") + stage.notes("resume")] == ["pause", "resume"]
+    paused = [step for step in shown if 0.6 < step.status.time < 2.5]
+    assert len(paused) > 10 and {step.number for step in paused} == {6}  # pictures go on
+    assert all(step.command is None for step in paused) and shown[-1].number == result.steps
 
 
 def test_somebody_takes_over_and_hands_back(tmp_path, policy):
@@ -193,11 +203,13 @@ def test_it_does_not_move_before_everything_was_seen(tmp_path, policy):
     result = stage.runner.run(seed=0)
     stage.finish()
     assert result.done and stage.notes("step")[0]["time"] > 0.72
-    blind = Stage(policy, tmp_path / "blind", eyes=Eyes(hidden=lambda time: True))
+    shown = []
+    blind = Stage(policy, tmp_path / "blind", eyes=Eyes(hidden=lambda time: True), watch=shown.append)
     result = blind.runner.run(seed=0)
     blind.finish()
     assert result.reason == "no sight for 1 s: the target is hidden" and result.episode is None
     assert np.ptp(np.array(blind.arm.sent), axis=0).max() == 0
+    assert len(shown) > 5 and all(step.estimate.alarm == "the target is hidden" for step in shown)
 
 
 def test_alarms_that_last_stop_it(tmp_path, policy):
@@ -232,7 +244,7 @@ def test_an_error_halts_the_arm_and_keeps_the_record(tmp_path, policy):
     assert stage.control.status().mode == Mode.HALT and not stage.control.status().moving
     stage.finish()
     assert len(load_demos(tmp_path / "demos")[0].actions) == len(stage.notes("step")) > 3
-    assert stage.notes("end")[0]["reason"] == "KeyboardInterrupt: "
+    assert stage.notes("end")[0]["reason"] == "interrupted (Ctrl-C)"
 
 
 def test_it_travels_above_the_table(tmp_path, policy):

@@ -1,6 +1,7 @@
 """Views of a run, and files that describe an arm."""
 
 import json
+import tracemalloc
 import urllib.request
 
 import numpy as np
@@ -92,9 +93,8 @@ def step(alarm=""):
     status = Status(1.0, 200, Mode.RUN, True, "", 0, 1, np.zeros(6), state)
     points = np.array([[0.256, 0.256, 0.0], [0.4, 0.256, 0.0]])
     command = Command(1, 1.0, Mode.RUN, np.array([1.0, 1.1]), points, alarm)
-    return Step(
-        Image(1.0, np.full((48, 64, 3), 90, np.uint8)), Estimate(1.0, np.zeros(4), 0.0, 1.0), command, status, None
-    )
+    image, estimate = Image(1.0, np.full((48, 64, 3), 90, np.uint8)), Estimate(1.0, np.zeros(4), 0.0, 1.0)
+    return Step(image, estimate, command, status, None, 10)
 
 
 def test_markers_waypoints_and_alarms_are_drawn():
@@ -105,7 +105,7 @@ def test_markers_waypoints_and_alarms_are_drawn():
     pixels = drawing.draw(step())
     assert pixels.shape == (48, 64, 3)
     assert pixels[5, 10, 1] > 150 and pixels[5, 10, 0] < 90  # green, at the marker's edge
-    assert pixels[24, 32, 0] > 200 and pixels[24, 32, 2] < 90  # orange, where the tool is to go
+    assert pixels[28, 32, 0] > 200 and pixels[28, 32, 2] < 90  # orange, where the tool is to go
     alarmed = drawing.draw(step("far away"))
     assert (alarmed.astype(int) != pixels).any()
     assert drawing.draw(step()._replace(image=None)).shape == (48, 64, 3)
@@ -116,12 +116,19 @@ def test_a_film_is_written(tmp_path):
     av = pytest.importorskip("av")
     from closedform.deploy.view import Drawing, Film
 
-    film = Film(tmp_path / "film.mp4", Drawing(Seeing(), PLANE), 10.0)  # pyright: ignore[reportArgumentType]
-    for _ in range(3):
-        film.show(step())
+    drawing = Drawing(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
+    film = Film(tmp_path / "film.mp4", drawing, 10.0)
+    pixels = np.random.default_rng(0).integers(0, 10, (480, 640, 3), np.uint8) + np.array([200, 90, 30], np.uint8)
+    tracemalloc.start()
+    for _ in range(8):
+        film.show(step()._replace(image=Image(1.0, pixels)))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2 * pixels.nbytes  # an hour of pictures as they are would fill the memory
     film.close()
     with av.open(str(tmp_path / "film.mp4")) as container:
-        assert sum(1 for _ in container.decode(video=0)) == 3
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert len(frames) == 8 and np.abs(frames[0][300:].mean(axis=(0, 1)) - [204.5, 94.5, 34.5]).max() < 8
 
 
 def test_a_browser_is_shown_the_newest_picture():

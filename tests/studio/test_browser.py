@@ -148,3 +148,25 @@ def test_an_episode_is_played_and_time_stands_still_meanwhile(page):
     page.locator(".take").first.click()
     until(page, "studio.stage.playback && studio.stage.frame.paused")
     until(page, "!studio.stage.playback && !studio.stage.frame.paused")
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (900, 700), (390, 844), (844, 390)])
+def test_the_page_fits(page, size):
+    """On a desk, in a small window, and on a phone, upright and on its side: the scene is in sight, and large."""
+    width, height = size
+    page.set_viewport_size({"width": width, "height": height})
+    until(page, f"innerWidth == {width} && document.documentElement.scrollWidth <= innerWidth")
+    scene = page.locator("#scene").bounding_box()
+    assert scene["x"] >= 0 and scene["x"] + scene["width"] <= width and scene["y"] + scene["height"] <= height
+    assert min(scene["width"], scene["height"]) > 0.6 * min(width, height)
+    last = page.locator("[data-export=policy]").bounding_box()
+    assert last["x"] + last["width"] <= width
+
+
+def test_a_finger_is_told_to_drive(browser, server):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    phone = context.new_page()
+    opened(phone, server)
+    until(phone, "studio.stage.frame.waiting && !document.getElementById('hint').hidden")
+    assert "finger" in phone.locator("#task").text_content()
+    context.close()

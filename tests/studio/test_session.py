@@ -1,5 +1,8 @@
 """A studio session in lockstep: who drives, what becomes an episode, and what edits do."""
 
+import gc
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -220,9 +223,9 @@ def test_a_log_is_refused_on_other_demonstrations_and_garbage():
     begun = ClosedFormPolicy(session.collection.demos())
     with pytest.raises(LoadError, match="began with"):
         Collection(template(), begun, env="table").replay(log)
-    for text in ("", "{}", "[1]", log.splitlines()[1], log + '{"edit": "delete", "take": 99}', log + '{"edit": "add"}'):
+    for line in ("", "{}", "[1]", log.splitlines()[1], log + '{"edit": "delete", "take": 99}', log + '{"edit": "add"}'):
         with pytest.raises(ClosedFormError):
-            Collection(template(), env="table").replay(text)
+            Collection(template(), env="table").replay(line + "\n")
 
 
 def test_a_session_begins_with_a_policy():
@@ -245,12 +248,12 @@ def test_show_me_goes_to_the_farthest_of_the_next_starts():
 def test_did_that_help_compares_the_same_starts_without_and_with_the_last_episode():
     session = _taught(3)
     session.compare()
-    paired = session.paired
+    paired = session.answers.paired
     assert paired is not None and (paired["n"], paired["take"]) == (10, 2)
     assert paired["with_it"] - paired["without"] == paired["better"] - paired["worse"]
     alone = _taught(1)
     alone.compare()
-    assert alone.paired is None and "compare" in alone.notices[-1]
+    assert alone.answers.paired is None and "compare" in alone.notices[-1]
 
 
 def test_the_board_tells_runs_before_the_last_change_from_those_since():
@@ -266,14 +269,14 @@ def test_the_board_tells_runs_before_the_last_change_from_those_since():
 def test_what_is_worth_watching_is_what_the_health_checks_say():
     session = make_session()
     session.examine()
-    assert session.findings == {"takes": {}, "current": True}
+    assert session.answers.findings == {"takes": {}, "current": True}
     for _ in range(2):
         demonstrate(session)
         until_next(session)
     session.delete(0)
     session.collection.add(session.collection.held[0].episode, "demonstration")
     session.examine()
-    findings = session.findings
+    findings = session.answers.findings
     assert findings is not None and list(findings["takes"]) == [2]
     assert any("duplicate" in said for said in findings["takes"][2])
 
@@ -281,12 +284,12 @@ def test_what_is_worth_watching_is_what_the_health_checks_say():
 def test_the_map_is_familiar_where_the_hand_was_demonstrated():
     session = _taught(4)
     session.show_map(True)
-    assert session.map is not None
-    shares = np.array(session.map["shares"]).reshape(session.map["cells"], -1)
+    assert session.answers.map is not None
+    shares = np.array(session.answers.map["shares"]).reshape(session.answers.map["cells"], -1)
     hand = (session.observation[:2] / 100 * len(shares)).astype(int)
     assert shares[hand[1], hand[0]] <= np.median(shares)
     session.show_map(False)
-    assert session.map is None
+    assert session.answers.map is None
 
 
 def test_environments_without_a_drawing_are_refused():
@@ -321,3 +324,26 @@ def test_after_the_last_seed_comes_the_first():
     session.start(2**32 - 1)
     session.end()
     assert session.seed == 0
+
+
+def test_memory_grows_only_by_what_is_remembered():
+    """Of a stretch that is taken back its numbers stay, in the log and to be restored: no models, no plans."""
+    session, before, n_steps = make_session(background=lambda job, then: None), 0, 0
+    tracemalloc.start()
+    try:
+        for i in range(60):
+            if i == 20:  # everything is warm
+                gc.collect()
+                before, n_steps = tracemalloc.get_traced_memory()[0], 0
+            demonstrate(session, 10)
+            n_steps += 10
+            session.step(None)
+            session.undo()
+            session.end()
+            session.notices.clear()
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(session.collection.takes) == 60 and not session.collection.held
+    assert grown / n_steps < 1000  # bytes

@@ -1,11 +1,14 @@
 """The studio's server: who may connect, who drives, and that nothing that is sent ends it."""
 
 import contextlib
+import gc
 import io
 import json
 import re
+import threading
 import urllib.error
 import urllib.request
+import weakref
 import zipfile
 
 import pytest
@@ -15,7 +18,7 @@ from closedform.cli import main
 from closedform.errors import ConfigError
 from closedform.studio import Pilot, Server
 from closedform.studio.pilot import parameters_of
-from closedform.studio.server import in_thread
+from closedform.studio.server import export, in_thread
 from tests.studio.toys import Table, demonstrate, make_session, until_next
 
 pytest.importorskip("uvicorn", reason="the extra `studio` is not installed")
@@ -170,6 +173,57 @@ def test_an_environment_that_fails_pauses_the_session(server, monkeypatch):
         wait_for(connection, "frame", lambda m: m["driver"] == "policy")
 
 
+def test_an_export_is_of_one_moment(monkeypatch, tmp_path):
+    session, asked = make_session(), []
+    demonstrate(session)
+    until_next(session)
+    pilot = Pilot(lambda background: session)
+
+    def ask(question):
+        asked.append(question)
+        answer = question(session)
+        demonstrate(session)  # before the files are written
+        until_next(session)
+        return answer
+
+    monkeypatch.setattr(pilot, "ask", ask)
+    for chosen in ("policy", "folder"):
+        n = len(session.collection.held)
+        zipfile.ZipFile(io.BytesIO(export(pilot, chosen))).extractall(tmp_path / chosen)
+        read = load_policy if chosen == "policy" else load_demos
+        episodes = read(tmp_path / chosen / ("policy" if chosen == "policy" else "demos")).episodes  # pyright: ignore[reportAttributeAccessIssue]
+        assert len(episodes) == (tmp_path / chosen / "edits.jsonl").read_text().count('"add"') == n
+    assert len(asked) == 2 and len(session.collection.held) == 3
+    pilot.close()
+
+
+class Large:
+    """Something to forget."""
+
+
+def test_what_a_failed_job_held_is_forgotten_at_once():
+    """Without the garbage collector, which comes rarely: a job holds a model, and an edit makes it fail."""
+    held, answered, backgrounds = [], threading.Event(), []
+
+    def job():
+        large = Large()
+        held.append(weakref.ref(large))
+        raise IndexError("an episode was removed meanwhile")
+
+    session = make_session()
+    pilot = Pilot(lambda background: backgrounds.append(background) or session)
+    pilot.start(lambda kind, content: None)
+    gc.disable()
+    try:
+        backgrounds[0](job, lambda found: None)
+        backgrounds[0](lambda: None, lambda found: answered.set())  # jobs run one after the other
+        assert answered.wait(30)
+        assert held[0]() is None
+    finally:
+        gc.enable()
+        pilot.close()
+
+
 def test_too_many_waiting_commands_are_refused():
     pilot = Pilot(lambda background: make_session())  # not started, so nothing is done
     accepted = sum(pilot.do(lambda session: None) for _ in range(1000))
@@ -187,6 +241,7 @@ def test_only_parameters_that_the_policy_has_are_offered():
         (["--env", "nothing"], "nothing"),
         (["--policy", "pusht-dit"], "made of demonstrations|torch"),
         (["--port", "70000"], "65535"),
+        (["--host", "192.0.2.1", "--port", "0"], "host: expected an address of this machine, found '192.0.2.1'"),
         (["--demos", "/nowhere"], "/nowhere"),
     ],
 )

@@ -4,7 +4,9 @@ import pytest
 
 from closedform import load_demos
 from closedform.demos import recorder
-from closedform.studio import Tape
+from closedform.demos.recorder import RecordError
+from closedform.studio import EditLog, Tape
+from closedform.studio.edit_log import read_edits
 from tests.studio.toys import ACTIONS, OBSERVATIONS, Table, demonstrate, make_session, until_next
 
 
@@ -88,3 +90,45 @@ def test_a_full_disk_does_not_end_the_session_and_is_made_up_for(taped, monkeypa
     demonstrate(session)
     assert len(load_demos(tape.folder)) == 2
     assert {take.file for take in session.collection.takes} == {1, 2}
+
+
+def test_a_full_disk_is_told_once_in_a_stretch(taped, monkeypatch):
+    session, tape = taped
+
+    def full(*_):
+        raise RecordError("no space left")
+
+    monkeypatch.setattr(tape, "append", full)
+    told = []
+    for point in ((50, 50), (51, 50), (52, 50), (53, 50), None):
+        session.step(point)
+        told += session.notices
+        session.notices = []  # as a page takes them
+    assert told.count("not recorded: no space left") == 1
+
+
+def test_an_entry_that_did_not_fit_leaves_the_log_whole(tmp_path):
+    resource = pytest.importorskip("resource", reason="limits of files are those of Unix")
+    log = EditLog(tmp_path / "edits.jsonl")
+    log.begin()
+    whole, (soft, hard) = log.text(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 3000, hard))  # a part of the next entry fits, as on a disk
+    try:
+        log.append("add", numbers=[0.5] * 1400)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert log.problem and (tmp_path / "edits.jsonl").read_text() == whole
+    log.append("delete", take=3)
+    assert not log.problem and (tmp_path / "edits.jsonl").read_text() == log.text()
+    assert [entry["edit"] for entry in read_edits(log.text())] == ["begin", "add", "delete"]
+
+
+def test_a_log_that_was_cut_off_is_continued(tmp_path):
+    path = tmp_path / "edits.jsonl"
+    first = EditLog(path)
+    first.begin(env="a")
+    first.append("add", take=0)
+    path.write_text(path.read_text()[:-4])  # killed in the middle of a line
+    assert [entry["edit"] for entry in read_edits(path.read_text())] == ["begin"]
+    EditLog(path).begin(env="b")
+    assert [entry["env"] for entry in read_edits(path.read_text())] == ["b"]

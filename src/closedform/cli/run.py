@@ -111,6 +111,11 @@ class Run(Choosing, ChoosingLayouts):
             raise ConfigError(f"false-alarm-rate: expected 0 to less than 1, found {self.false_alarm_rate:g}")
         if self.view is not None and self.view != "browser" and Path(self.view).suffix != ".mp4":
             raise ConfigError(f"--view: expected browser or the name of an mp4 file, found {self.view!r}")
+        if self.arm == "ur" and self.episodes > 1 and not sys.stdin.isatty():
+            raise ConfigError(
+                f"--arm ur: expected a terminal, where somebody confirms that everything is back in place, found none: "
+                f"--episodes 1, not {self.episodes}"
+            )
         for name in ("setup", "camera", "start"):
             if self.arm == "twin" and getattr(self, name) is not None:
                 raise ConfigError(

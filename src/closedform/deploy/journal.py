@@ -28,20 +28,22 @@ class Journal:
     thread waits for the disk four times a second, and writes the pictures: a power failure costs a quarter of a second.
 
     Args:
-        folder: for `journal.jsonl` and `images/`; created if it does not exist. An existing journal is continued.
+        folder: for `journal.jsonl` and `images/`; created if it does not exist. Existing ones are continued.
     """
 
     def __init__(self, folder: Path):
         self.path, self._images = folder / "journal.jsonl", folder / "images"
         self._condition = threading.Condition()
         self._pictures: list[tuple[int, np.ndarray]] = []
-        self._dropped, self._closed = 0, False
+        self._n_pictures, self._dropped, self._closed = 0, 0, False
         self._failure: OSError | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab", buffering=0)
             if self._file.tell() and not self.path.read_bytes().endswith(b"\n"):
                 self._file.write(b"\n" + _CONTINUED + b"\n")  # the process before was killed in the middle of a line
+            numbers = [int(path.stem) for path in self._images.glob("*.png") if path.stem.isdecimal()]
+            self._n_pictures = max(numbers, default=-1) + 1
         except OSError as error:
             raise RecordError(f"{folder}: expected a folder that can be written to, found {error}") from error
         self._thread = threading.Thread(target=self._write_now_and_then, name="closedform-journal", daemon=True)
@@ -53,13 +55,15 @@ class Journal:
         with self._condition:
             self._write(line.encode() + b"\n")
 
-    def picture(self, number: int, pixels: np.ndarray) -> None:
-        """Adds a picture (height, width, 3) uint8 as `images/NUMBER.png`."""
+    def picture(self, pixels: np.ndarray) -> int | None:
+        """Adds a picture (height, width, 3) uint8 as `images/NUMBER.png`; returns the number, None if it is dropped."""
         with self._condition:
-            if len(self._pictures) < _MOST_IMAGES:
-                self._pictures.append((number, pixels))
-            else:
+            if len(self._pictures) >= _MOST_IMAGES:
                 self._dropped += 1
+                return None
+            number, self._n_pictures = self._n_pictures, self._n_pictures + 1
+            self._pictures.append((number, pixels))
+            return number
 
     def check(self) -> None:
         """Raises `RecordError` if something could not be written."""

@@ -40,6 +40,7 @@ class Step(NamedTuple):
         command: what was sent, or None.
         status: of the controller before that.
         plan: of the policy, or None if somebody else acts.
+        number: of steps on record in this episode, with this one if it was recorded.
     """
 
     image: Image | None
@@ -47,6 +48,7 @@ class Step(NamedTuple):
     command: Command | None
     status: Status
     plan: Plan | None
+    number: int
 
 
 class Runner:
@@ -207,7 +209,8 @@ class Runner:
             reason = str(error)
             self.stop(reason)
         except BaseException as error:
-            reason = f"{type(error).__name__}: {error}"
+            interrupted = isinstance(error, KeyboardInterrupt)
+            reason = "interrupted (Ctrl-C)" if interrupted else f"{type(error).__name__}: {error}"
             self.stop(reason)
             raise
         finally:
@@ -228,21 +231,17 @@ class Runner:
             if self._commander.stopped(status):
                 self._journal.note("stop", time=status.time, reason=status.reason, by="controller")
                 return status.reason
-            if not self._commander.held:
-                ended = self._step(status, begun, late, began)
-                if ended:
-                    return ended
+            if self._commander.held:
+                self._show(*self._look(status)[:2], status)  # whoever paused it watches on
+            elif ended := self._step(status, begun, late, began):
+                return ended
             due = begun + period
             self._journal.check()
         return f"{self.config.max_steps} steps"
 
     def _step(self, status: Status, begun: float, late: float, began: float) -> str:
         """One step; returns why to end, or ""."""
-        timer = [time.perf_counter()]
-        image = None if self._camera is None else self._camera.grab()
-        timer.append(time.perf_counter())
-        estimate = self._perception.observe(image, status.state)
-        timer.append(time.perf_counter())
+        image, estimate, timer = self._look(status)
         seen = np.isfinite(estimate.error)
         unseen = estimate.time - (estimate.seen if seen else began)
         if unseen > self.config.sight_timeout:
@@ -250,6 +249,7 @@ class Runner:
             return self._commander.halted
         if not seen:
             self._commander.stand()
+            self._show(image, estimate, status)
             return ""
         if self._done is not None and self._done(estimate.observation):
             return "done"
@@ -267,9 +267,27 @@ class Runner:
             command = self._commander.follow(self._clock.now(), times, points, alarm)
         if command is not None and action is not None:
             self._record(image, estimate, action, plan, command, status, late, timer)
-        if self._watch is not None:
-            self._watch(Step(image, estimate, command, status, plan))
+        self._show(image, estimate, status, command, plan)
         return ""
+
+    def _look(self, status: Status) -> tuple[Image | None, Estimate, list[float]]:
+        """The picture, what is seen in it, and when that began, was grabbed and was observed."""
+        timer = [time.perf_counter()]
+        image = None if self._camera is None else self._camera.grab()
+        timer.append(time.perf_counter())
+        estimate = self._perception.observe(image, status.state)
+        return image, estimate, [*timer, time.perf_counter()]
+
+    def _show(
+        self,
+        image: Image | None,
+        estimate: Estimate,
+        status: Status,
+        command: Command | None = None,
+        plan: Plan | None = None,
+    ) -> None:
+        if self._watch is not None:
+            self._watch(Step(image, estimate, command, status, plan, self._n_steps))
 
     def _act(self, estimate: Estimate) -> tuple[np.ndarray | None, Plan | None, np.ndarray | None]:
         """The action (D_a,), the plan behind it, and this and the next targets (n, 2)."""
@@ -305,8 +323,7 @@ class Runner:
         timer: list[float],
     ) -> None:
         self._recorder.append(estimate.observation, action)
-        if self.config.images and image is not None:
-            self._journal.picture(command.sequence, image.pixels)
+        picture = self._journal.picture(image.pixels) if self.config.images and image is not None else None
         self._journal.note(
             "step",
             step=self._n_steps,
@@ -315,6 +332,7 @@ class Runner:
             observation=estimate.observation,
             action=action,
             image_time=None if image is None else image.time,
+            image=picture,
             seen=estimate.seen,
             error=estimate.error,
             alarm=command.alarm,

@@ -15,6 +15,7 @@ from closedform.deploy.workplane import Workplane
 from closedform.evaluation.video import encode, require_av
 from closedform.files import check_writable, write_file
 
+_QUALITY = 90  # of a picture that waits to be a film's
 _GREEN, _ORANGE, _RED, _WHITE = (40, 200, 80), (255, 150, 30), (230, 40, 40), (255, 255, 255)
 
 
@@ -56,7 +57,7 @@ class Drawing:
             cv2.polylines(pixels, [line], False, _ORANGE, 2, cv2.LINE_AA)
             cv2.circle(pixels, tuple(map(int, line[0])), 5, _ORANGE, -1, cv2.LINE_AA)
         status, alarm = step.status, step.estimate.alarm or (step.command.alarm if step.command else "")
-        text = f"{status.time:.1f} s  {status.mode.name}"
+        text = f"step {step.number}  {status.mode.name}"
         if step.plan is not None:
             text += f"  distance {step.plan.distance:.2f}"
         elif step.command is not None:
@@ -74,19 +75,25 @@ class Drawing:
 
 
 class Film:
-    """Collects pictures and writes an mp4 file when it is closed."""
+    """Collects pictures and writes an mp4 file when it is closed.
+
+    They are kept as JPEG until then: plain ones of an hour take 30 GB, and H.264 takes too long for a control step.
+    """
 
     def __init__(self, path: Path, drawing: Drawing, rate: float):
         require_av()
         check_writable(path)
         self._path, self._drawing, self._rate = path, drawing, rate
+        self._cv2 = import_cv2("a view")
         self._frames: list[np.ndarray] = []
 
     def show(self, step: Step) -> None:
         """Adds a picture."""
-        self._frames.append(self._drawing.draw(step))
+        cv2 = self._cv2
+        self._frames.append(cv2.imencode(".jpg", self._drawing.draw(step), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1])
 
     def close(self) -> None:
         """Writes the film."""
         if self._frames:
-            write_file(self._path, encode(self._frames, self._rate))
+            frames = (self._cv2.imdecode(frame, self._cv2.IMREAD_COLOR) for frame in self._frames)
+            write_file(self._path, encode(frames, self._rate))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def require_av() -> Any:
 
 
 def encode(
-    frames: Sequence[np.ndarray],
+    frames: Iterable[np.ndarray],
     rate: float,
     *,
     largest: int | None = None,
@@ -66,7 +67,7 @@ def encode(
     """An mp4 file (H.264, which every browser plays).
 
     Args:
-        frames: images (height, width, 3).
+        frames: images (height, width, 3), one at least; taken one after the other.
         rate: images per second.
         largest: the most pixels of a side; larger images are made smaller.
         quality: libx264's constant rate factor, 0 to 51; a smaller one is clearer.
@@ -74,14 +75,16 @@ def encode(
     """
     av = require_av()
     buffer = BytesIO()
-    rows, columns = frames[0].shape[:2]
+    frames = iter(frames)
+    first = next(frames)
+    rows, columns = first.shape[:2]
     scale = min(1.0, (largest or max(rows, columns)) / max(rows, columns))
     height, width = (max(2, round(scale * size) // 2 * 2) for size in (rows, columns))  # H.264 halves colors
     options = {"crf": str(quality), **({"g": str(key_frames)} if key_frames else {})}
     with av.open(buffer, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=round(rate), options=options)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        for frame in frames:
+        for frame in chain((first,), frames):
             picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
             container.mux(stream.encode(picture.reformat(width=width, height=height, format="yuv420p")))
         container.mux(stream.encode())

@@ -98,6 +98,11 @@ class Collection:
         self._set(parameters)
         self._undoable("parameters changed back", lambda: self._set(before))
 
+    def make_anew(self, policy: DemonstrationPolicy[Any]) -> None:
+        """Takes a policy that was made of the same takes with the same parameters, and may have found a symmetry."""
+        self._hold(policy)
+        self.log.append("anew")
+
     def undo(self) -> str:
         """Undoes the last edit that was not undone yet and says what that did; "" if there is none."""
         if not self._inverses:
@@ -138,6 +143,8 @@ class Collection:
             self._restore(self.take(edit["take"]))
         elif edit["edit"] == "parameters":
             self.set_parameters(**edit["parameters"])
+        elif edit["edit"] == "anew":
+            self.make_anew(self._class(self.demos(), config=self.config))
         else:
             raise ValueError(edit["edit"])
 
@@ -172,13 +179,16 @@ class Collection:
         unknown = [name for name in parameters if name not in self.config.__dataclass_fields__]
         if unknown:
             raise DataError(f"expected parameters of {self._class.__name__}, found {unknown[0]!r:.40}")
-        config, held = replace(self.config, **parameters), self.held
-        if held:
-            self.policy = self._class(self.demos(), config=config)
-            for take, number in zip(held, self.policy.episode_ids, strict=True):
-                take.policy_id = number
+        config = replace(self.config, **parameters)
+        if self.held:
+            self._hold(self._class(self.demos(), config=config))
         self.config = config
         self.log.append("parameters", parameters=parameters)
+
+    def _hold(self, policy: DemonstrationPolicy[Any]) -> None:
+        for take, number in zip(self.held, policy.episode_ids, strict=True):
+            take.policy_id = number
+        self.policy = policy
 
     def _fingerprint(self) -> dict[str, Any] | None:
         return None if self.policy is None else self.policy.fingerprint()

@@ -12,6 +12,7 @@ from closedform.files import parse_json, saving
 
 FORMAT = "closedform-edits"
 FORMAT_VERSION = 1
+_BEGIN = '{"edit": "begin"'
 
 
 class EditLog:
@@ -40,11 +41,13 @@ class EditLog:
             return
         self.problem = ""
         try:
-            with saving(self._path), self._path.open("ab") as file:
+            with saving(self._path), self._path.open("ab", buffering=0) as file:  # a buffer would be written on closing
                 begun = file.tell()
+                new = "".join(line + "\n" for line in self._lines[self._n_saved :])
+                data = memoryview((("\n" if _cut_off(self._path) else "") + new).encode())
                 try:
-                    file.write("".join(line + "\n" for line in self._lines[self._n_saved :]).encode())
-                    file.flush()
+                    while data:
+                        data = data[file.write(data) :]
                     os.fsync(file.fileno())
                 except OSError:
                     os.ftruncate(file.fileno(), begun)
@@ -64,13 +67,18 @@ class EditLog:
 
 
 def read_edits(text: str, where: object = "the edits") -> list[dict[str, Any]]:
-    """The entries of a log's last session; anything that is no log raises `LoadError`."""
+    """The entries of a log's last session; anything that is no log raises `LoadError`.
+
+    A last line without an end, which a killed process left, does not count.
+    """
+    *lines, _ = text.split("\n")  # the last is empty, or was cut off
+    first = max((i for i, line in enumerate(lines) if line.startswith(_BEGIN)), default=0)
     entries: list[dict[str, Any]] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines[first:], first + 1):
         entry = parse_json(line, f"{where}, line {number}")
         if not isinstance(entry, dict) or not isinstance(entry.get("edit"), str):
             raise LoadError(f"{where}, line {number}: expected an edit, found {line[:60]!r}")
-        entries = [entry] if entry["edit"] == "begin" else [*entries, entry]
+        entries.append(entry)
     if not entries or entries[0].get("format") != FORMAT:
         raise LoadError(f"{where}: expected a log of format {FORMAT!r}, found another text")
     if entries[0].get("format_version") != FORMAT_VERSION:
@@ -78,3 +86,12 @@ def read_edits(text: str, where: object = "the edits") -> list[dict[str, Any]]:
             f"{where}: expected format version {FORMAT_VERSION}, found {entries[0].get('format_version')!r:.40}"
         )
     return entries
+
+
+def _cut_off(path: Path) -> bool:
+    """Whether a process was killed in the middle of the last line."""
+    with path.open("rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

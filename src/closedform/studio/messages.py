@@ -102,7 +102,7 @@ def _command(content: dict[str, Any]) -> Command:
 def _whole(content: dict[str, Any], name: str) -> int:
     value = content.get(name)
     if type(value) is not int or not 0 <= value < 2**32:
-        raise DataError(f"{name}: expected a whole number, found {value!r:.40}")
+        raise DataError(f"{name}: expected a whole number from 0 to {2**32 - 1}, found {value!r:.40}")
     return value
 
 

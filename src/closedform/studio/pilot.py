@@ -10,9 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from closedform.errors import ClosedFormError
+from closedform.studio.answers import Job
 from closedform.studio.messages import TUNABLE
 from closedform.studio.picture import data_address
-from closedform.studio.session import Job, Point, Session
+from closedform.studio.session import Point, Session
 
 _MOST_WAITING = 64  # commands
 _LATE = 0.010  # seconds
@@ -97,15 +98,10 @@ class Pilot:
             self._pool.submit(job).add_done_callback(finished)
 
     def _finished(self, future: Future[Any], then: Callable[[Any], None]) -> None:
-        try:
-            result = future.result()
-        except (IndexError, KeyError):  # an episode was removed meanwhile: whoever asked asks again
-            then(None)
-        except Exception:
-            then(None)
-            raise
-        else:
-            then(result)
+        error = future.exception()  # not raised: a traceback through here would keep the future, which keeps the error
+        then(None if error is not None else future.result())
+        if error is not None and not isinstance(error, (IndexError, KeyError)):  # not an episode that was removed
+            raise error
 
     def _run(self) -> None:
         period = 1 / self.session.environment.rate
@@ -116,8 +112,8 @@ class Pilot:
                 if self._closed:
                     break
                 waiting, self._waiting = self._waiting, deque()
-            for command in waiting:
-                self._guarded(command)
+            while waiting:
+                self._guarded(waiting.popleft())
             now = time.monotonic()
             if now >= due:
                 self._lateness.append(now - due)
@@ -155,15 +151,15 @@ class Pilot:
             told["insight"] = session.insight
             self._publish("insight", {"plan": session.insight})
         for kind in ("paired", "map", "findings"):
-            if getattr(session, kind) is not told.get(kind, self):
-                told[kind] = getattr(session, kind)
+            if getattr(session.answers, kind) is not told.get(kind, self):
+                told[kind] = getattr(session.answers, kind)
                 self._publish(kind, {"answer": told[kind]})
-        board = session.board.to_json(), session.version
+        board = session.board.to_json(), session.answers.version
         if board != told.get("board"):
             told["board"] = board
             self._publish("board", board[0])
-        if session.version != told.get("version"):
-            told["version"] = session.version
+        if session.answers.version != told.get("version"):
+            told["version"] = session.answers.version
             self._publish("takes", takes_of(session))
             self._publish("parameters", parameters_of(session))
         late = sum(value > _LATE for value in self._lateness)

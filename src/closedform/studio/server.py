@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hmac
 import io
 import json
@@ -14,10 +15,12 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from closedform.demos.demos import Demos
 from closedform.demos.load import save_demos
 from closedform.errors import ClosedFormError, ConfigError, DataError, MissingExtraError
 from closedform.evaluation.drawing import Drawing
@@ -252,11 +255,14 @@ def export(pilot: Pilot, chosen: str) -> bytes:
     """A zip file with the takes in a format, or the policy, and the log of edits."""
     if chosen not in EXPORTS:
         raise ConfigError(f"export: expected one of {', '.join(EXPORTS)}, found {chosen!r:.40}")
-    collection = pilot.session.collection
-    policy, edits = pilot.ask(lambda session: (collection.policy, collection.log.text()))
-    if policy is None:
-        raise DataError("there is no demonstration to export yet")
-    demos = pilot.ask(lambda session: collection.demos())
+
+    def held(session: Session) -> tuple[Any, Demos, str]:
+        collection = session.collection
+        if collection.policy is None:
+            raise DataError("there is no demonstration to export yet")
+        return copy(collection.policy), collection.demos(), collection.log.text()  # all of the same moment
+
+    policy, demos, edits = pilot.ask(held)
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         if chosen == "policy":
@@ -293,6 +299,8 @@ def _bind(host: str, port: int) -> socket.socket:
         made.listen(64)
     except OSError as error:
         made.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(f"host: expected an address of this machine, found {host!r}") from error
         raise ConfigError(
             f"port: expected a free port on {host}, found {port} ({error.strerror}); choose another with --port"
         ) from error

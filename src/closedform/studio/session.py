@@ -8,25 +8,22 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.demos.episode import Episode
 from closedform.errors import ClosedFormError, ConfigError
 from closedform.evaluation.drawing import Draws, Placement
 from closedform.evaluation.environment import N_SEEDS, Environment, Renders, check_seed
 from closedform.evaluation.steering import Steering, Steers
 from closedform.policies.agent import Agent
+from closedform.studio.answers import Answers, Background, at_once
 from closedform.studio.collection import Collection
 from closedform.studio.insight import insight
 from closedform.studio.picture import thumbnail
-from closedform.studio.questions import compare_policies, familiarity_map, least_familiar_start, worth_watching
 from closedform.studio.score_board import Run, ScoreBoard
 from closedform.studio.take import Kind
 from closedform.studio.tape import Tape
 
 Driver = Literal["nobody", "person", "policy"]
 Point = tuple[float, ...]
-Job = Callable[[], Any]
-Background = Callable[[Job, Callable[[Any], None]], None]  # the result is None if an edit got in the way
 
 SHORTEST = 3  # steps of a stretch that is kept; a shorter one is a touch
 _LONGEST = 3000  # steps, after which a stretch ends by itself
@@ -34,12 +31,6 @@ _LINGER = 12  # steps that the end of a run is shown
 _N_CANDIDATES = 48  # starts among which the least familiar one is searched
 _N_PAIRS = 10  # starts that two policies are compared on
 _MAP_EVERY = 5  # steps
-_N_WINDOWS = 400  # that familiarity is measured with
-
-
-def at_once(job: Job, then: Callable[[Any], None]) -> None:
-    """Runs a job now and hands over its result; a server uses a thread instead."""
-    then(job())
 
 
 class Session:
@@ -63,9 +54,7 @@ class Session:
         paused: whether time stands still.
         insight: of the last plan; None if there is none. See `closedform.studio.insight`.
         notices: lines for the person, oldest first, to be taken from here.
-        paired: the last answer of `compare`.
-        map: the last familiarity map; None while it is switched off.
-        findings: the last answer of `examine`.
+        answers: of `compare`, `examine` and `show_map`, and how familiar scenes are.
     """
 
     def __init__(
@@ -90,16 +79,10 @@ class Session:
                 "the studio needs something to show and to move: expected an environment with a `drawing`, or with "
                 f"`render`, `hand` and `action_to`, found a {type(environment).__name__} without; see docs/studio.md"
             )
-        self._tape, self._background = tape, background
-        self._spare = spare or type(environment)
-        self.paired: dict[str, Any] | None = None
-        self.map: dict[str, Any] | None = None
-        self.findings: dict[str, Any] | None = None
-        self._mapping = self._map_asked = self._measuring = False
+        self._tape, self._not_taped = tape, ""  # why, as the person was told in this stretch
+        self.answers = Answers(collection, self.placement, spare or type(environment), background, self._changed)
         self.board, self.notices = ScoreBoard(), list[str]()
         self.paused = False
-        self.version = 0  # of the takes
-        self._familiarity: Familiarity | None = None
         self._agent: Agent | None = None
         self._start(seed)
         self._edited()
@@ -188,11 +171,9 @@ class Session:
 
     def show_me(self) -> None:
         """Starts where a demonstration would help most: at the least familiar of the next starts."""
-        policy = self.collection.policy
-        if policy is None:
+        if self.collection.policy is None:
             self.notices.append("no demonstration yet: every start helps as much as any other")
             return
-        seeds, spare = [self._seed_after(1 + i) for i in range(_N_CANDIDATES)], self._spare
 
         def go(seed: int | None) -> None:
             if seed is None:
@@ -200,61 +181,20 @@ class Session:
             self.start(seed)
             self.notices.append(f"seed {seed} is the least familiar of {_N_CANDIDATES} starts: show me here")
 
-        self._background(lambda: least_familiar_start(spare(), policy, seeds), go)
+        self.answers.least_familiar([self._seed_after(1 + i) for i in range(_N_CANDIDATES)], go)
 
     def compare(self) -> None:
-        """Did the last episode help? Runs the same starts without and with it; the answer is in `paired`."""
-        policy, held = self.collection.policy, self.collection.held
-        added = [take for take in held if take.kind != "recorded"]
-        if policy is None or not added or len(held) < 2:
+        """Did the last episode help? Runs the same starts without and with it; the answer is in `answers.paired`."""
+        if not self.answers.compare([self._seed_after(i) for i in range(_N_PAIRS)]):
             self.notices.append("expected an episode of yours and another one to compare, found none")
-            return
-        last, config = added[-1], policy.config
-        all_demos, without = self.collection.demos(), self.collection.demos(leaving_out=last)
-        seeds, spare = [self._seed_after(i) for i in range(_N_PAIRS)], self._spare
-
-        def run() -> dict[str, Any]:
-            before, now = (type(policy)(demos, config=config) for demos in (without, all_demos))
-            found = compare_policies(spare(), before, now, seeds)
-            return {**found.to_json(), "take": last.number, "first_seed": seeds[0]}
-
-        def keep(found: dict[str, Any] | None) -> None:
-            self.paired = found
-
-        self.paired = {"running": True, "n": _N_PAIRS, "take": last.number}
-        self._background(run, keep)
 
     def examine(self) -> None:
-        """Which episodes are worth watching? The answer of the health checks is in `findings`, by take."""
-        numbers, version = [take.number for take in self.collection.held], self.version
-        if not numbers:
-            self.findings = {"takes": {}, "current": True}
-            return
-        demos = self.collection.demos()
-
-        def keep(found: dict[int, list[str]] | None) -> None:
-            self.findings = {"takes": found or {}, "current": found is not None and version == self.version}
-
-        self._background(lambda: worth_watching(demos, numbers), keep)
+        """Which episodes are worth watching? The answer of the health checks is in `answers.findings`, by take."""
+        self.answers.examine()
 
     def show_map(self, on: bool) -> None:
-        """Switches the familiarity map on or off."""
-        self._mapping = on
-        self.map = None if not on else self.map
-        self._draw_map()
-
-    def _draw_map(self) -> None:
-        policy, familiarity = self.collection.policy, self._familiarity
-        placement, observation = self.placement, self.observation
-        if not self._mapping or self._map_asked or policy is None or familiarity is None or placement is None:
-            return
-        self._map_asked = True
-
-        def keep(found: dict[str, Any] | None) -> None:
-            self._map_asked = False
-            self.map = found if self._mapping else None
-
-        self._background(lambda: familiarity_map(policy, placement, observation, familiarity), keep)
+        """Switches the familiarity map, `answers.map`, on or off."""
+        self.answers.show_map(on, self.observation)
 
     def render(self) -> np.ndarray:
         """An image of the scene; for environments without a drawing."""
@@ -281,7 +221,7 @@ class Session:
         if self.driver != "person":
             self.driver, self._agent = "person", None
             self._kind: Kind = "correction" if self._policy_drove else "demonstration"
-            self._helped = True
+            self._helped, self._not_taped = True, ""
             self._taping(lambda tape: tape.begin())
         action, observation = self._controls.action(pointer), self.observation
         if self.n_steps % 2 == 0:
@@ -324,7 +264,7 @@ class Session:
 
     def _explain(self, policy: Any, window: np.ndarray, plan: Any, seconds: float) -> None:
         numbers = {take.policy_id: take.number for take in self.collection.held if take.policy_id is not None}
-        usual = self._familiarity and self._familiarity.at(first=self.n_steps == 0)
+        usual = self.answers.familiarity and self.answers.familiarity.at(first=self.n_steps == 0)
         self.insight = insight(policy, window, plan, numbers, usual, seconds)
 
     def _advance(self, action: np.ndarray) -> None:
@@ -335,7 +275,7 @@ class Session:
         self._best = max(self._best, self.score)
         self.n_steps += 1
         if self.n_steps % _MAP_EVERY == 0:
-            self._draw_map()
+            self.answers.draw_map(self.observation)
         if result.success or result.done:
             self._finish("success" if result.success else "timeout")
 
@@ -377,29 +317,14 @@ class Session:
 
     def _edited(self) -> None:
         """Something changed that the next plan is made of."""
-        self.version += 1
         self.board.edited()
         if self.collection.log.problem:
             self.notices.append(self.collection.log.problem)
-        if len(self.collection.held) < 2:
-            self._familiarity = None
-        self._measure()
+        self.answers.edited()
 
-    def _measure(self) -> None:
-        """Measures familiarity; edits meanwhile lead to another measurement afterwards, not to a queue of them."""
-        policy, version = self.collection.policy, self.version
-        if self._measuring or policy is None or len(policy.episode_ids) < 2:
-            return
-        self._measuring = True
-
-        def keep(found: Familiarity | None) -> None:
-            self._measuring = False
-            if version == self.version:
-                self._familiarity = found
-            else:
-                self._measure()
-
-        self._background(lambda: measure_familiarity(policy, n_windows=_N_WINDOWS), keep)
+    def _changed(self, said: str) -> None:
+        self.notices.append(said)
+        self._edited()
 
     def _taping(self, do: Callable[[Tape], None]) -> None:
         """Records; if that fails, the person is told and the session goes on."""
@@ -408,5 +333,6 @@ class Session:
         try:
             do(self._tape)
         except (ClosedFormError, OSError) as error:
-            if str(error) not in self.notices[-3:]:
+            if str(error) != self._not_taped:
+                self._not_taped = str(error)
                 self.notices.append(f"not recorded: {error}")

@@ -106,6 +106,12 @@ def test_a_camera_that_does_not_deliver_is_said_in_one_line(monkeypatch, capture
         raise ArmError("nothing was said")
 
 
+def test_opencv_has_nothing_to_add_about_a_camera_that_is_not_there(capfd):
+    with pytest.raises(ArmError, match="the camera 9: expected one that can be opened, found none"):
+        VideoCamera(9, INTRINSICS)
+    assert capfd.readouterr().err == ""
+
+
 def test_a_camera_that_is_unplugged_says_so_at_the_next_picture(monkeypatch):
     capture = Capture(count=3)
     monkeypatch.setattr(cv2, "VideoCapture", capture)

@@ -63,7 +63,10 @@ class VideoCamera:
 
     def _open(self, fps: float | None) -> Any:
         cv2, (width, height) = self._cv2, self._intrinsics.size
+        logging = cv2.utils.logging
+        level = logging.setLogLevel(logging.LOG_LEVEL_SILENT)  # it would print a page about a camera that is not there
         capture = cv2.VideoCapture(self._source)
+        logging.setLogLevel(level)
         if not capture.isOpened():
             raise ArmError(f"the camera {self._source!r}: expected one that can be opened, found none")
         capture.set(cv2.CAP_PROP_FRAME_WIDTH, width)

@@ -49,8 +49,9 @@ const heard = {
     timeline.most = content.max_steps;
     stage.hello(content);
     document.body.classList.toggle("pictured", stage.pictured);
-    $("task").textContent = stage.pictured ? "Hold the mouse to move the hand, turn the wheel for its height, press G to grip."
-      : `Hold the mouse and ${content.task || "move the hand"}.`;
+    const hold = matchMedia("(pointer: coarse)").matches ? "Put a finger on the scene" : "Hold the mouse";
+    $("task").textContent = stage.pictured ? `${hold} to move the hand, turn the wheel for its height, press G to grip.`
+      : `${hold} and ${content.task || "move the hand"}.`;
     $("frames").replaceChildren(...content.frames.map((name) => new Option(name, name)));
     state.cards.clear();
     $("strip").replaceChildren();
@@ -219,6 +220,7 @@ function showTakes() {
     thumbnail(card.querySelector("canvas"), state.hello, take);
   }
   if (state.fresh !== null && state.fresh !== undefined) $("strip").scrollLeft = 0;
+  state.fresh = null; // it arrives once
 }
 
 function examine() {
@@ -303,8 +305,8 @@ for (const name of ["bandwidth", "tau", "n_execute", "frames"]) {
 }
 for (const button of document.querySelectorAll("[data-export]")) {
   button.addEventListener("click", async () => {
-    const answer = await fetch(`export/${button.dataset.export}?token=${encodeURIComponent(token)}`);
-    if (!answer.ok) return heard.notice({ text: await answer.text() });
+    const answer = await fetch(`export/${button.dataset.export}?token=${encodeURIComponent(token)}`).catch(() => null);
+    if (!answer?.ok) return heard.notice({ text: answer ? await answer.text() : "not exported: the connection is lost" });
     const link = document.createElement("a");
     link.href = URL.createObjectURL(await answer.blob());
     link.download = `studio-${button.dataset.export}.zip`;
