@@ -180,7 +180,7 @@ class Explain(Choosing, ChoosingLayouts):
     """Seed of the rollout, or of the plan."""
     step: Annotated[int | None, arg(metavar="STEP")] = None
     """Step of the rollout; the first plan at or after this step is explained. By default the one that raised the score
-    most."""
+    most, before the last few."""
     false_alarm_rate: float = 0.01
     """False-alarm rate: the fraction of familiar observations that may be called out of range."""
     output: Output = Path("explanation.png")
