@@ -159,7 +159,7 @@ def test_problems_are_grouped_by_kind_and_counted():
 
     groups = grouped(examine(spoiled(change)).problems)
     assert [(g.severity, g.kind, g.count) for g in groups if g.severity == "error"] == [("error", "not finite", 12)]
-    assert groups[0].describe().endswith("is nan (the first of 12 in episode 0, step 9)")
+    assert groups[0].describe().endswith("is nan (12 in all, the first in episode 0, step 9)")
 
 
 def test_the_verdict_is_in_words_and_compares_with_data_that_work():

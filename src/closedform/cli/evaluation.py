@@ -113,7 +113,7 @@ class Compare:
             print(f"  success  {c.success:+.3f}  [{c.success_ci95[0]:+.3f}, {c.success_ci95[1]:+.3f}]")
             print(f"  better in {c.wins}, equal in {c.ties}, worse in {c.losses}")
             for name, sign in (("gains", 1), ("losses", -1)):
-                most = [f"{seed} ({d:+.2f})" for seed, d in c.differences if d * sign > 0][:5]
+                most = [f"{seed} ({d:+.2f})" for seed, d in c.differences if d * sign >= 0.005][:5]
                 if most:
                     print(f"  largest {name} at seeds {', '.join(most)}")
 
