@@ -170,6 +170,8 @@ def test_the_verdict_is_in_words_and_compares_with_data_that_work():
         verdict = judge(replace(clean, prediction_error=[error] * 12))
         assert verdict.level == level and f"{error:.2f}" in verdict.text and "Push-T" in verdict.text
     assert judge(replace(clean, prediction_error=[None] * 12)).level == "warning"
+    alike = max(_known().values()) + 0.003  # printed as the same number
+    assert judge(replace(clean, prediction_error=[alike] * 12)).level == "good"
     jump = Problem("warning", "jump", "it jumps", "look", 3, 4)
     told = judge(replace(clean, prediction_error=[0.0] * 12, problems=[jump, jump]))
     assert told.level == "warning" and "jump (2)" in told.text
