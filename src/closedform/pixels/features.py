@@ -79,7 +79,7 @@ class FeaturesPerceiver(Perceiver):
             pictures = np.stack([image for _, _, image in sample_images(demos, camera, _N_LEARNED)])
             made = make_encoder(encoder, pictures) if isinstance(encoder, str) else encoder
             readouts[camera], shapes[camera] = Readout.learn(made, pictures, order), pictures.shape[1:]
-            scenes[camera] = UsualScene.learn(pictures)
+            scenes[camera] = UsualScene.learn(list(pictures))
         features, done = [], 0
         for number, episode in enumerate(demos):
             rows = []

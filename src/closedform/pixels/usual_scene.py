@@ -45,8 +45,8 @@ class UsualScene:
         seen = np.zeros((_BINS,) * 3, bool)
         for one in small:
             seen[tuple(np.moveaxis(one // _WIDTH, -1, 0))] = True
-        near = sliding_window_view(np.pad(seen, 1), (3, 3, 3)).any(axis=(3, 4, 5))
-        return cls(background, most, near)
+        near = np.any(sliding_window_view(np.pad(seen, 1), (3, 3, 3)), axis=(3, 4, 5))
+        return cls(background, most, np.asarray(near))
 
     def check(self, picture: np.ndarray) -> None:
         """Refuses a picture of a moved camera, with the channels BGR, or in which more than usual has changed."""
