@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Layout, __version__, load_demos, load_policy, save_demos
-from closedform.cli import COMMANDS, main
+from closedform.cli import COMMANDS, GROUPS, main
 from closedform.cli.policy import Info
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.study import Study
@@ -60,6 +60,27 @@ def test_help_names_what_a_command_takes(capsys, command, words):
     assert all(word in text for word in words) and " STR" not in text.split("options")[0] and "None}" not in text
 
 
+@pytest.mark.parametrize("command", [[name] for name in COMMANDS if name not in GROUPS] + [["edit", "guide"]])
+def test_no_option_takes_just_a_string(capsys, command):
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    assert " STR" not in capsys.readouterr().out
+
+
+def test_without_arguments_there_is_help(capsys):
+    for arguments, expected in (([], "explain"), (["edit"], "augment")):
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        assert not stop.value.code and expected in capsys.readouterr().out
+
+
+def test_every_environment_is_in_the_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["eval", "--help"])
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("pusht_pixels", "tool_hang", "twin_truth", "metaworld:TASK", "gym:ID"))
+
+
 def test_completion_scripts_are_printed(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--tyro-print-completion", "bash"])
@@ -69,7 +90,20 @@ def test_completion_scripts_are_printed(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Expected one of {data, inspect, convert, generate, perceive, fit, eval, report, explain, compare, tune"),
+        (["fit"], "missing DEMOS, --output PATH (closedform fit --help explains all)\n"),
+        (
+            ["edit", "guide", "x", "--demo", "y", "-o", "z"],
+            "unknown --demo, and missing --demos DEMOS, --everything DEM",
+        ),
+        (["eval", "--seed"], "--seed: expected a value, found none (closedform eval --help explains all)"),
+        (["eval", "--seed", "1.5"], "--seed: expected a whole number, found '1.5' (closedform eval"),
+        (["index", "x", "-o", "y", "--recall", "high"], "--recall: expected a number, found 'high' (closedform index"),
+        (["explain", "--observation", "a", "b"], "--observation: expected values of another type, found ['a', 'b']"),
+        (["eval", "here"], "unknown argument here (closedform eval --help explains all)"),
+        (
+            ["tune", "x", "--preset", "papr"],
+            "expected one of default, paper, found 'papr'; did you mean paper? (closedf",
+        ),
         (["inform"], "unknown command 'inform': did you mean info? (closedform --help explains all)"),
         (["evaluate"], "did you mean eval?"),
         (["xyzzy"], "expected one of data, inspect, convert"),
@@ -79,9 +113,9 @@ def test_completion_scripts_are_printed(capsys):
         (["inspect", "nowhere"], "found nothing there"),
         (["data", "get", "nothing"], "unknown dataset 'nothing': expected one of pusht"),
         (["data", "get"], "expected the name of a dataset"),
-        (["data", "eat", "pusht"], "eat"),
-        (["info"], "POLICY"),
-        (["info", "nowhere", "--yaml"], "--yaml"),
+        (["data", "gte", "pusht"], "action: expected one of list, get, path, verify, found 'gte'; did you mean get?"),
+        (["info"], "missing POLICY (closedform info"),
+        (["info", "nowhere", "--yaml"], "unknown option --yaml (closedform info"),
         (
             ["fit", "nowhere", "-o", "x", "--polcy", "1nn"],
             "unknown option --polcy: did you mean --policy? (closedform fit",

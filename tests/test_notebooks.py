@@ -16,6 +16,7 @@ from tests.evaluation.toy import reach_demos
 
 def test_demonstrations_show_what_they_are():
     demos = Demos(planar_demos(np.random.default_rng(0)), Layout.of(("<hand>", "position", 2), (None, "other", 3)))
+    assert repr(demos[0]) == f"Episode({len(demos[0])} steps of 5 observed and 2 commanded numbers)"
     shown = demos._repr_html_()
     assert "6, of 30 to 30 steps" in shown and "5 numbers: &lt;hand&gt; position 2, - other 3" in shown
 

@@ -68,17 +68,32 @@ def test_a_step_of_a_rollout_is_explained_with_what_the_agent_remembers():
         explain_rollout(Reach(), policy, familiarity, seed=4, step=29)
 
 
+def _rollout_of(n_steps: int):
+    """An episode of some length with a plan of eight actions at every fourth step, and no score."""
+    plan = ClosedFormPolicy(reach_demos()).plan(Reach().reset(4), seed=0)
+    plans = [(step, replace(plan, actions=np.zeros((8, 2)), distance=0.0)) for step in range(0, n_steps, 4)]
+    rollout = roll_out(Reach(), ClosedFormPolicy(reach_demos()), 4)
+    return replace(rollout, actions=np.zeros((n_steps, 2)), scores=np.zeros(n_steps), plans=plans)
+
+
 def test_the_explained_moment_is_the_one_that_raises_the_score_most():
-    policy = ClosedFormPolicy(reach_demos())
-    rollout = roll_out(Reach(), policy, 4)
-    steps = [step for step, _ in rollout.plans]
-    for n, expected in enumerate(steps):
-        scores = np.zeros(len(rollout.scores))
-        scores[expected + 1 :] = 0.4  # of the state after the second action of that plan
-        if expected + 1 < len(scores):
-            assert eventful_step(replace(rollout, scores=scores)) == expected
-        plans = [(s, replace(plan, distance=float(i == n))) for i, (s, plan) in enumerate(rollout.plans)]
-        assert eventful_step(replace(rollout, scores=0 * scores, plans=plans)) == expected
+    rollout = _rollout_of(30)
+    for step, _ in rollout.plans:
+        scores = 0.1 * (np.arange(30) > 12)
+        scores[step + 1 :] += 0.4  # of the state after the second action of that plan
+        expected = step if step + 8 <= 30 else 12  # what happens at the very end is over before its plan is
+        assert eventful_step(replace(rollout, scores=scores)) == expected
+
+
+def test_without_a_score_it_is_the_one_farthest_from_the_demonstrations():
+    rollout = _rollout_of(30)
+    far = [(step, replace(plan, distance=float(step * (step <= 16)))) for step, plan in rollout.plans]
+    assert eventful_step(replace(rollout, plans=far)) == 16
+
+
+def test_a_short_episode_is_explained_by_what_there_is():
+    rollout = _rollout_of(6)
+    assert eventful_step(replace(rollout, scores=np.array([0, 0, 0, 0, 0.2, 1.0]))) == 4
 
 
 def test_policies_without_diffusion_have_no_samples_to_show():

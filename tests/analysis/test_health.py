@@ -159,7 +159,7 @@ def test_problems_are_grouped_by_kind_and_counted():
 
     groups = grouped(examine(spoiled(change)).problems)
     assert [(g.severity, g.kind, g.count) for g in groups if g.severity == "error"] == [("error", "not finite", 12)]
-    assert groups[0].describe().endswith("is nan (the first of 12 in episode 0, step 9)")
+    assert groups[0].describe().endswith("is nan (12 in all, the first in episode 0, step 9)")
 
 
 def test_the_verdict_is_in_words_and_compares_with_data_that_work():
@@ -170,6 +170,8 @@ def test_the_verdict_is_in_words_and_compares_with_data_that_work():
         verdict = judge(replace(clean, prediction_error=[error] * 12))
         assert verdict.level == level and f"{error:.2f}" in verdict.text and "Push-T" in verdict.text
     assert judge(replace(clean, prediction_error=[None] * 12)).level == "warning"
+    alike = max(_known().values()) + 0.003  # printed as the same number
+    assert judge(replace(clean, prediction_error=[alike] * 12)).level == "good"
     jump = Problem("warning", "jump", "it jumps", "look", 3, 4)
     told = judge(replace(clean, prediction_error=[0.0] * 12, problems=[jump, jump]))
     assert told.level == "warning" and "jump (2)" in told.text

@@ -13,7 +13,7 @@ from closedform import ClosedFormPolicy, save_demos
 from closedform.analysis.failures import failure_section
 from closedform.analysis.familiarity import measure_familiarity
 from closedform.analysis.replay import pictured_demos, replay
-from closedform.analysis.report import _chosen
+from closedform.analysis.report import _chosen, _shares_reaching
 from closedform.analysis.stage import Stage
 from closedform.cli import main
 from closedform.errors import LoadError
@@ -88,6 +88,14 @@ def test_what_a_plan_shows_is_the_plan_and_its_weights():
     whole = [plan for plan in shown["plans"] if len(plan["ghosts"]) == 1]  # one demonstration is the plan
     assert whole and all(np.allclose(p["ghosts"][0]["path"], p["chunk"], atol=2e-3) for p in whole)
     assert pictured_demos(policy, [shown], stage).keys() == {r["e"] for p in shown["plans"] for r in p["behind"]}
+
+
+def test_the_curve_of_scores_tells_the_share_that_reaches_each():
+    scores = [1.0, 0.25, 1.0, 0.5]
+    x, y = _shares_reaching(scores)
+    for score in (0.1, 0.3, 0.6, 0.99, 1.0):
+        assert y[np.searchsorted(x, score, side="left") - 1] == np.mean(np.array(scores) >= score)
+    assert _shares_reaching([1.0, 1.0]) == ([0.0, 1.0], [1.0, 1.0])  # no drop where all reach the best
 
 
 def test_of_many_episodes_those_are_shown_that_tell_most():

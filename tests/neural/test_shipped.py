@@ -5,6 +5,7 @@ import pytest
 
 from closedform import load_demos, load_policy
 from closedform.cli import main
+from closedform.errors import ConfigError
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.folder import SHIPPED
 
@@ -34,6 +35,12 @@ def test_they_know_what_they_were_trained_on_and_not_the_other_half():
     assert half[1] > 1.3 * full[1]
     distances = [NeuralPolicy.load("pusht-dit-left").distance(window) for window in windows]
     assert np.mean(np.array(distances)[right]) > np.mean(np.array(distances)[left])
+
+
+@pytest.mark.parametrize("n_samples", [0, True, 1.5, "two"])
+def test_as_many_samples_as_cannot_be_drawn_are_refused(n_samples):
+    with pytest.raises(ConfigError, match="n_samples: expected a whole number of at least 1, found"):
+        NeuralPolicy.load("pusht-dit").sample(np.zeros((1, 5)), n_samples)
 
 
 def test_commands_take_them_by_name(capsys):

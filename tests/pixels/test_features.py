@@ -14,7 +14,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.images import Images
 from closedform.demos.layout import Layout
-from closedform.errors import ConfigError, LoadError, MissingExtraError
+from closedform.errors import ConfigError, DataError, LoadError, MissingExtraError
 from closedform.pixels.encoders import ENCODERS, make_encoder
 from closedform.pixels.features import FeaturesPerceiver, features_layout
 from closedform.pixels.perceiver import perceive_demos
@@ -22,6 +22,7 @@ from closedform.pixels.projection import Projection
 from closedform.pixels.readout import Readout
 from closedform.pixels.saved_perceiver import load_perceiver, save_perceiver
 from closedform.pixels.torch_encoder import TorchEncoder
+from closedform.pixels.usual_scene import UsualScene
 from tests.pixels.scenes import HEIGHT, WIDTH, draw, poses
 
 HAND = Layout.parse("hand position 2")
@@ -125,6 +126,62 @@ def test_features_tell_where_the_hand_goes(demos: Demos):
     assert np.square(left).sum() < 0.1 * np.square(goal - goal.mean(axis=0)).sum()
 
 
+@pytest.fixture(scope="module")
+def perceiver(demos: Demos) -> FeaturesPerceiver:
+    return FeaturesPerceiver.fit(demos, ["image"])
+
+
+def perceived(perceiver: FeaturesPerceiver, image: np.ndarray) -> np.ndarray:
+    return perceiver.perceive({"image": image, "state": np.array([3.0, 4.0])})
+
+
+@pytest.mark.parametrize("shift", [(3, 0), (-3, 1), (-6, 3), (5, -4)])
+def test_a_moved_camera_is_refused(perceiver: FeaturesPerceiver, shift: tuple[int, int]):
+    for one in pictures(8, seed=5):
+        perceived(perceiver, one)
+        large = np.pad(one, ((8, 8), (8, 8), (0, 0)), mode="edge")
+        moved = large[8 + shift[0] : 8 + shift[0] + HEIGHT, 8 + shift[1] : 8 + shift[1] + WIDTH]
+        with pytest.raises(DataError, match="has the camera moved"):
+            perceived(perceiver, moved)
+
+
+def test_other_light_noise_and_places_are_not_refused(perceiver: FeaturesPerceiver):
+    rng = np.random.default_rng(0)
+    for one in pictures(8, seed=6):
+        for light in (0.6, 0.8, 1.1):
+            noisy = light * one + rng.normal(0, 2, one.shape)
+            assert np.isfinite(perceived(perceiver, np.clip(noisy, 0, 255).astype(np.uint8))).all()
+
+
+def test_colors_in_another_order_and_things_in_the_way_are_refused(perceiver: FeaturesPerceiver):
+    for one in pictures(8, seed=7):
+        with pytest.raises(DataError, match="found BGR; reverse them"):
+            perceived(perceiver, np.ascontiguousarray(one[..., ::-1]))
+        hidden = one.copy()
+        hidden[:30, :30] = (90, 20, 160)
+        with pytest.raises(DataError, match="of the picture changed; has the camera moved, or is something in the way"):
+            perceived(perceiver, hidden)
+
+
+def test_a_camera_that_moves_in_the_demonstrations_may_move():
+    rng = np.random.default_rng(0)
+    moving = [np.roll(one, rng.integers(-30, 30, 2), (0, 1)) for one in rng.integers(0, 255, (40, 60, 80, 3), np.uint8)]
+    scene = UsualScene.learn(moving)
+    scene.check(np.roll(moving[0], 7, 0))
+
+
+def test_an_image_of_another_size_in_demonstrations_is_named(demos: Demos):
+    class Cut:
+        def read(self, numbers):
+            return (draw(*poses(1, seed=n)[0])[: 40 if n == 7 else HEIGHT] for n in numbers)
+
+    bad = Episode(demos[0].observations, demos[0].actions, images={"image": Images(Cut(), 0, len(demos[0]))})
+    many = [demos[i % 20] for i in range(60)]  # so that not all images are among those that are learned from
+    mixed = Demos([*many, bad], HAND, HAND, rate=10.0)
+    with pytest.raises(DataError, match=r"episode 60, step 7: expected a picture of 88x72 pixels, .* found 88x40"):
+        FeaturesPerceiver.fit(mixed, ["image"])
+
+
 def test_among_rotations_features_do_not_turn():
     turning = features_layout(Layout.parse("hand position 3, hand quaternion 4"), 12)
     assert turning.entries[-1].kind == "other"
@@ -140,6 +197,10 @@ def test_bad_input(demos: Demos, tmp_path):
     facts, arrays = perceiver.to_parts()
     with pytest.raises(ValueError, match="a projection of"):
         FeaturesPerceiver.from_parts(perceiver.shapes, HAND, facts, {**arrays, "matrix": arrays["matrix"][1:]})
+    with pytest.raises(ValueError, match="a background of"):
+        FeaturesPerceiver.from_parts(
+            perceiver.shapes, HAND, facts, {**arrays, "scene_0.background": arrays["scene_0.background"][1:]}
+        )
     with pytest.raises(ValueError, match="not finite"):
         FeaturesPerceiver.from_parts(perceiver.shapes, HAND, facts, {**arrays, "offset": arrays["offset"] * np.nan})
 

@@ -31,6 +31,10 @@ def observation(pose: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
     return {"image": draw(*pose), "state": UNIT * pose[1]}
 
 
+def test_it_says_what_it_takes_and_returns(perceiver: BodiesPerceiver):
+    assert repr(perceiver) == "BodiesPerceiver(image of 88x72 -> 5 numbers)"
+
+
 def test_the_layout_names_the_hand_and_what_is_seen(perceiver: BodiesPerceiver):
     assert perceiver.layout == Layout.parse("hand position 2, seen position 2, seen angle")
 
@@ -137,6 +141,16 @@ def test_colors_in_another_order_are_refused(perceiver: BodiesPerceiver):
         given["image"] = given["image"][..., ::-1]
         with pytest.raises(DataError, match="found BGR"):
             perceiver.fresh().perceive(given)
+
+
+def test_a_first_image_without_a_body_is_refused(perceiver: BodiesPerceiver):
+    hand = observation(motions(1, 2, 6)[0][0])["state"]
+    empty, one = {"image": background(), "state": hand}, perceiver.fresh()
+    for _ in range(2):  # also the second time: no pose is kept from the first
+        with pytest.raises(DataError, match="expected the body 'seen' in the first image of an episode, found it now"):
+            one.perceive(empty)
+    seen = one.perceive(observation(motions(1, 2, 6)[0][0]))
+    assert np.array_equal(one.perceive(empty)[2:], seen[2:])  # later it is hidden, and stays where it was
 
 
 def test_a_black_image_in_demonstrations_is_named(demos: Demos):

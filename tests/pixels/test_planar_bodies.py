@@ -94,7 +94,7 @@ def test_noise(bodies: PlanarBodies):
 
 def test_a_moved_camera_is_noticed(bodies: PlanarBodies):
     picture = draw(np.array([40.0, 40.0, 1.0]), np.array([10.0, 60.0]))
-    with pytest.raises(DataError, match=r"found it 8 pixels from its place; has the camera moved\?"):
+    with pytest.raises(DataError, match=r"found it 8.0 pixels from its place; has the camera moved\?"):
         bodies.find(np.roll(picture, 8, axis=0))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from closedform.figures import drawable
 
 _WIDTH, _HEIGHT = 340, 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 8, 8, 34
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 8, 34
 _N_COLORS = 6
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -123,13 +122,19 @@ def explain_rollout(
 
 
 def eventful_step(rollout: Rollout) -> int:
-    """The step of the plan that raised the score most; if none did, of the one farthest from the demonstrations."""
-    steps = [step for step, _ in rollout.plans]
+    """The step of the plan that raised the score most, or, if none did, of the one farthest from the demonstrations.
+
+    Plans that reach beyond the end of the episode are left out, unless all of them do: little happens after them.
+    """
+    n = len(rollout.actions)
+    bounds = [*(step for step, _ in rollout.plans), n]
     scores = np.concatenate([[rollout.scores[0]], rollout.scores])
-    gains = [scores[after] - scores[before] for before, after in pairwise([*steps, len(rollout.scores)])]
-    if max(gains) > 0:
-        return steps[int(np.argmax(gains))]
-    return steps[int(np.argmax([plan.distance for _, plan in rollout.plans]))]
+    whole = [i for i, (step, plan) in enumerate(rollout.plans) if step + len(plan.actions) <= n]
+    plans = whole or list(range(len(rollout.plans)))
+    gains = [scores[bounds[i + 1]] - scores[bounds[i]] for i in plans]
+    if max(gains) <= 0:
+        gains = [rollout.plans[i][1].distance for i in plans]
+    return bounds[plans[int(np.argmax(gains))]]
 
 
 def _explain(

@@ -73,7 +73,13 @@ class ProblemGroup:
         first = self.problems[0]
         place = "" if first.episode is None else f" in episode {first.episode}"
         place += "" if not first.step else f", step {first.step}"
-        more = f" (the first of {self.count}{place})" if self.count > 1 else f" ({place.strip()})" if place else ""
+        more = (
+            f" ({self.count} in all{place and f', the first{place}'})"
+            if self.count > 1
+            else f" ({place.strip()})"
+            if place
+            else ""
+        )
         return f"{first.message}{more}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -263,8 +263,8 @@ def _charts(all_results: Mapping[str, EvaluationResult]) -> str:
     times = Chart("Episodes that have succeeded by this step", "step", "share of episodes", (0, last), (0, 1))
     distances = Chart("Score far from the demonstrations", "largest distance in the episode", "score", (0, far), (0, 1))
     for color, results in enumerate(all_results.values()):
-        n, found = len(results.episodes), np.sort([row.score for row in results.episodes])
-        scores.steps([0, *found], [1, *np.linspace(1, 0, n, endpoint=False)], color)
+        n = len(results.episodes)
+        scores.steps(*_shares_reaching([row.score for row in results.episodes]), color)
         done = np.sort([row.steps for row in results.episodes if row.success])
         share = np.arange(len(done) + 1) / n
         times.steps([0, *done, last], [*share, share[-1]], color)
@@ -273,6 +273,13 @@ def _charts(all_results: Mapping[str, EvaluationResult]) -> str:
     names = legend(list(all_results)) if len(all_results) > 1 else ""
     shown = "".join(chart.to_html() for chart in (scores, times, distances))
     return f'<h2>Scores, time and distance</h2>{names}<div class="charts">{shown}</div>'
+
+
+def _shares_reaching(scores: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Scores from 0 to 1, and from each of them on to the next the share of episodes that score more."""
+    below = sorted(score for score in scores if score < 1)
+    shares = [1 - k / len(scores) for k in range(len(below) + 1)]
+    return [0.0, *below, 1.0], [*shares, shares[-1]]
 
 
 def _provenance(all_results: Mapping[str, EvaluationResult]) -> str:

@@ -50,13 +50,14 @@ def _compared(health: Health) -> tuple[bool, str]:
     errors = [error for error in health.prediction_error if error is not None]
     if len(errors) < _FEW:
         return False, f"With {health.n_episodes} episodes, too little is known to judge them: record at least {_FEW}."
-    error = float(np.median(errors))
-    listed = ", ".join(f"{known:.2f} in {name}" for name, known in _known().items())
+    error, largest = (round(value, 2) for value in (float(np.median(errors)), max(_known().values())))  # as printed
+    *most, last = (f"{known:.2f} ({name})" for name, known in _known().items())
+    listed = f"{', '.join(most)} and {last}"
     told = f"An episode is predicted from the others with a median error of {error:.2f} (actions fill -1 to 1)"
-    if error <= max(_known().values()):
+    if error <= largest:
         return True, f"{told}; where the policy is known to succeed, it is {listed}."
     return False, (
-        f"{told}, more than where the policy is known to succeed ({listed}): expect less, declare what the numbers are "
+        f"{told}, more than where the policy is known to succeed: {listed}. Expect less, declare what the numbers are "
         "(--layout), or record more demonstrations of fewer situations."
     )
 

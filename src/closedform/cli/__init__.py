@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import io
 import logging
-import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import tyro
@@ -20,6 +18,7 @@ from closedform.cli.calibrate import Calibrate
 from closedform.cli.data import Convert, Data, Generate, Inspect
 from closedform.cli.evaluation import Compare, Eval, Report
 from closedform.cli.fleet import Fleet
+from closedform.cli.mistakes import mistake, unknown_command
 from closedform.cli.neural import Augment, Edit, Guide, Train
 from closedform.cli.perceive import Perceive
 from closedform.cli.policy import Explain, Fit, Index, Info, Tune
@@ -77,20 +76,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: those after `closedform`; by default those of this process.
     """
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    arguments = (sys.argv[1:] if arguments is None else list(arguments)) or ["--help"]
     if arguments == ["--version"]:
         run(_Version)
         return
     commands, program, about = COMMANDS, "closedform", _ABOUT
     if arguments and arguments[0] in GROUPS:
         program, about = f"closedform {arguments[0]}", COMMANDS[arguments[0]].__doc__
-        commands, arguments = GROUPS[arguments[0]], arguments[1:]
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
+        commands, arguments = GROUPS[arguments[0]], arguments[1:] or ["--help"]
+    if not arguments[0].startswith("-") and arguments[0] not in commands:
         streams.prepare()
-        _fail(_unknown(arguments[0], commands, program))
-    if arguments and arguments[0] in ("-h", "--help"):
+        _fail(unknown_command(arguments[0], commands, program))
+    if arguments[0] in ("-h", "--help"):
         commands = {name: _listed(command) for name, command in commands.items()}
-    run(lambda: tyro.extras.subcommand_cli_from_dict(commands, prog=program, description=about, args=arguments))
+    chosen = f"{program} {arguments[0]}" if arguments[0] in commands else program
+    run(lambda: tyro.extras.subcommand_cli_from_dict(commands, prog=program, description=about, args=arguments), chosen)
 
 
 def _listed(command: Any) -> Callable[[], None]:
@@ -102,22 +102,17 @@ def _listed(command: Any) -> Callable[[], None]:
     return listed
 
 
-def _unknown(word: str, commands: Mapping[str, Any], program: str) -> str:
-    near = difflib.get_close_matches(word, commands, 1, 0.5) or [name for name in commands if name.startswith(word[:3])]
-    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(commands)}"
-    return f"unknown command {word!r}: {hint} ({program} --help explains all)"
-
-
-def run(parse: Callable[[], Any]) -> None:
+def run(parse: Callable[[], Any], program: str = "") -> None:
     """Parses and runs a command; errors are one line on stderr and exit status 2.
 
     Args:
         parse: returns the command, whose `run` is called.
+        program: its name, if its `--help` explains more.
     """
     streams.prepare()
     try:
         try:
-            _run(parse)
+            _run(parse, program)
         except SystemExit as stop:
             if not stop.code:  # --help
                 streams.finish()
@@ -137,14 +132,14 @@ def run(parse: Callable[[], Any]) -> None:
         sys.exit(130)
 
 
-def _run(parse: Callable[[], Any]) -> None:
+def _run(parse: Callable[[], Any], program: str) -> None:
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors), streams.bearable_width():
             command = parse()
     except SystemExit as stop:
         if stop.code:
-            _fail(_one_line(errors.getvalue()))
+            _fail(mistake(errors.getvalue(), program))
         raise
     with warnings.catch_warnings(), _logging_as_lines():
         warnings.showwarning = _say_once()
@@ -181,21 +176,3 @@ def _fail(message: str) -> NoReturn:
     with contextlib.suppress(OSError, ClosedFormError):  # only the first error is reported
         streams.finish()
     sys.exit(2)
-
-
-def _one_line(box: str) -> str:
-    """Flattens the box that tyro draws around an error, without its title."""
-    parts = []
-    for line in box.splitlines()[1:]:
-        text = re.sub(r"[\u2500-\u257f]+|-{4,}", " ", line).strip()
-        if not text and line.strip():
-            parts.append(";")
-        elif text:
-            parts.append(text)
-    joined = re.sub(r"\s+", " ", " ".join(parts))
-    meant = re.match(
-        r"Unrecognized options: (-[^\s,]+).*?Perhaps you meant: (--[\w-]+).*? in (closedform [a-z]+)", joined
-    )
-    if meant:
-        return f"unknown option {meant[1]}: did you mean {meant[2]}? ({meant[3]} --help explains all)"
-    return re.sub(r"(\s*;\s*)+", "; ", joined).strip("; ")

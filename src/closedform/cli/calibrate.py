@@ -40,7 +40,7 @@ class Calibrate:
     """Edge of a square in millimeters, as measured on the printed board."""
     marker: float = 22.0
     """Edge of a marker in millimeters, for a ChArUco board; 0 for a plain chessboard."""
-    dictionary: str = "5X5_100"
+    dictionary: Annotated[str, arg(metavar="NAME")] = "5X5_100"
     """Dictionary of the markers."""
     print_board: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the board to this PNG file, to be printed, instead of calibrating."""

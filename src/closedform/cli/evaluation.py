@@ -26,10 +26,10 @@ class Eval(Choosing, ChoosingLayouts, Working):
     """Evaluate a policy in an environment."""
 
     env: EnvName = "pusht"
-    """The environment: pusht, lift, can, square, transport, tool_hang, one of the last five with the suffix _poses (the
-    paper's smaller observations), twin (Push-T with a simulated arm and camera; twin_truth without the camera; also
-    with settings, as in twin:latency=0.1), gym:ID of gymnasium (docs/gymnasium.md), one registered by an installed
-    package, or package.module:function."""
+    """The environment: pusht, pusht_pixels (from pictures), lift, can, square, transport, tool_hang, one of the last
+    five with the suffix _poses (the paper's smaller observations), twin (Push-T with a simulated arm and camera;
+    twin_truth without the camera; both, like pusht_pixels, with settings, as in twin:latency=0.1), metaworld:TASK,
+    gym:ID of gymnasium (docs/gymnasium.md), one registered by an installed package, or package.module:function."""
     demos: OptionalDemosName = None
     """The demonstrations: a path, or the name of a dataset (`closedform data list`); not needed for a saved policy."""
     episodes: int = 50
@@ -40,7 +40,7 @@ class Eval(Choosing, ChoosingLayouts, Working):
     """Write all results to this file; an interrupted evaluation resumes from it."""
     video: int = 0
     """Number of episodes to make videos of, spread from the worst to the best."""
-    device: str = "auto"
+    device: Annotated[str, arg(metavar="DEVICE")] = "auto"
     """Device of the policy's network, if it has one: cpu, cuda, or auto (cuda if available)."""
 
     def run(self) -> None:
@@ -113,7 +113,7 @@ class Compare:
             print(f"  success  {c.success:+.3f}  [{c.success_ci95[0]:+.3f}, {c.success_ci95[1]:+.3f}]")
             print(f"  better in {c.wins}, equal in {c.ties}, worse in {c.losses}")
             for name, sign in (("gains", 1), ("losses", -1)):
-                most = [f"{seed} ({d:+.2f})" for seed, d in c.differences if d * sign > 0][:5]
+                most = [f"{seed} ({d:+.2f})" for seed, d in c.differences if d * sign >= 0.005][:5]
                 if most:
                     print(f"  largest {name} at seeds {', '.join(most)}")
 

@@ -65,7 +65,7 @@ class Fleet(Reading):
     """The format to pull to; by default it follows from the name."""
     cache: Annotated[str | None, arg(metavar="FOLDER")] = None
     """The folder of the replica that is indexed."""
-    name: str = "default"
+    name: Annotated[str, arg(metavar="NAME")] = "default"
     """The name of what is indexed; the same name replaces it."""
     json: bool = False
     """Print JSON instead of text."""

@@ -38,7 +38,7 @@ class Train(Reading):
     """Standard deviation of the noise added to normalized observations."""
     seed: int = 0
     """Seed of weights, batches and noise."""
-    device: str = "auto"
+    device: Annotated[str, arg(metavar="DEVICE")] = "auto"
     """cpu, cuda, or auto (cuda if available)."""
     save_every: int = 10_000
     """Training steps between checkpoints."""

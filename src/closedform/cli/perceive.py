@@ -11,7 +11,7 @@ import numpy as np
 from tyro.conf import Positional, arg
 
 from closedform import Demos
-from closedform.cli.data import ChoosingLayouts, Output, Reading, progress_bar
+from closedform.cli.data import ChoosingLayouts, DemosName, Output, Reading, progress_bar
 from closedform.errors import ConfigError, LoadError
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 class Perceive(Reading, ChoosingLayouts):
     """Make numbers of the images of demonstrations, without training; `fit` on the result takes images."""
 
-    demos: Positional[str]
+    demos: Positional[DemosName]
     """A path with images, or the name of a dataset (`closedform data list`)."""
     output: Output
     """Folder for the demonstrations of numbers and the perceiver."""
-    kind: Annotated[str, arg(name="with")]
+    kind: Annotated[str, arg(name="with", metavar="KIND")]
     """bodies (the poses of what moves in a plane), features (of any scene), markers (see --cell), or a folder that
     this command wrote, to perceive others in the same way."""
-    camera: tuple[str, ...] = ()
+    camera: Annotated[tuple[str, ...], arg(metavar="NAME ...")] = ()
     """Names of the cameras; needed if there are several, and if not all are to be used."""
     masks: Annotated[Path | None, arg(metavar="FOLDER")] = None
     """For bodies: a folder of masks episode_000000/000012.png, with the numbers of bodies as gray levels, 0 where none

@@ -40,8 +40,8 @@ class Choosing:
     policy: PolicyName = "default"
     """default, paper, 1nn, vinn, a file written by `tune`, a saved policy's folder, a fleet as in docs/fleet.md, or
     pusht-dit or pusht-dit-left."""
-    set: UseAppendAction[tuple[tuple[str, ...], ...]] = ()
-    """Parameters to override, as name=value."""
+    set: UseAppendAction[Annotated[tuple[tuple[str, ...], ...], arg(metavar="NAME=VALUE ...")]] = ()
+    """Parameters to override."""
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class Explain(Choosing, ChoosingLayouts):
 
     demos: OptionalDemosName = None
     """The demonstrations: a path, or the name of a dataset; not needed for a saved policy."""
-    observation: tuple[float, ...] = ()
+    observation: Annotated[tuple[float, ...], arg(metavar="NUMBERS")] = ()
     """The numbers of the observation to explain."""
     env: OptionalEnvName = None
     """Alternatively, the environment of a rollout; the scene is then drawn as well."""
@@ -180,7 +180,7 @@ class Explain(Choosing, ChoosingLayouts):
     """Seed of the rollout, or of the plan."""
     step: Annotated[int | None, arg(metavar="STEP")] = None
     """Step of the rollout; the first plan at or after this step is explained. By default the one that raised the score
-    most."""
+    most, before the last few."""
     false_alarm_rate: float = 0.01
     """False-alarm rate: the fraction of familiar observations that may be called out of range."""
     output: Output = Path("explanation.png")

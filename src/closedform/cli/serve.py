@@ -14,7 +14,7 @@ from tyro.conf import Positional, arg
 
 from closedform import Policy
 from closedform.cli import streams
-from closedform.cli.data import ChoosingLayouts, Reading, progress_bar
+from closedform.cli.data import ChoosingLayouts, DemosName, Reading, progress_bar
 from closedform.cli.policy import Choosing
 from closedform.device import limit_threads
 from closedform.errors import ConfigError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Listening:
     """Where to listen, and to whom."""
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, arg(metavar="ADDRESS")] = "127.0.0.1"
     """Address to listen on; 0.0.0.0 serves other machines, which needs a --token or a network you trust."""
     port: int = 8000
     """Port to listen on; 0 for any free one."""
@@ -123,14 +123,14 @@ class Monitor(Listening, Reading, ChoosingLayouts):
     observation is familiar, and the nearest demonstrations.
     """
 
-    upstream: str
+    upstream: Annotated[str, arg(metavar="ADDRESS")]
     """Address of the policy server, such as ws://127.0.0.1:8000."""
-    demos: str
+    demos: DemosName
     """The demonstrations that are familiar, such as those that the policy was trained on: a path, or the name of a
     dataset (`closedform data list`)."""
     port: int = 8001
     """Port to listen on; 0 for any free one."""
-    keys: tuple[str, ...] = ()
+    keys: Annotated[tuple[str, ...], arg(metavar="KEY ...")] = ()
     """Keys of a request whose numbers, in this order, are an observation; by default observation, state, or the names
     of the layout."""
     upstream_token: Annotated[str | None, arg(metavar="TOKEN")] = None

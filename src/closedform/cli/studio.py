@@ -14,7 +14,7 @@ from tyro.conf import arg
 
 from closedform import Demos, Episode, load_demos
 from closedform.cli.data import OptionalDemosName
-from closedform.cli.policy import Choosing
+from closedform.cli.policy import Choosing, EnvName
 from closedform.errors import ConfigError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 
@@ -31,7 +31,7 @@ class Studio(Choosing):
     (--policy FOLDER). Nothing leaves this machine.
     """
 
-    env: str = "pusht"
+    env: EnvName = "pusht"
     """The environment: pusht, a task of robomimic such as lift, or one of your own (package.module:function); see
     docs/studio.md."""
     demos: OptionalDemosName = None
@@ -40,7 +40,7 @@ class Studio(Choosing):
     """Folder to record to, safe against crashes; the episodes in an existing one are there again."""
     seed: int = 0
     """Seed of the first start, counted up for the others. Evaluations use seeds from 100000."""
-    host: str = "127.0.0.1"
+    host: Annotated[str, arg(metavar="ADDRESS")] = "127.0.0.1"
     """Address to listen on. Another machine is better reached through an SSH tunnel than by changing this."""
     port: int = 8400
     """Port of the page; 0 takes any that is free."""

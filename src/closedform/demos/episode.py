@@ -12,7 +12,7 @@ from closedform.demos.images import Images
 from closedform.errors import DataError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Episode:
     """One demonstration: at step t, `observations[t]` was seen and `actions[t]` was commanded.
 
@@ -48,6 +48,11 @@ class Episode:
                     f"an episode has as many images as actions, found {len(images)} of {camera!r} and "
                     f"{len(self.actions)} actions"
                 )
+
+    def __repr__(self) -> str:
+        cameras = f", images of {', '.join(self.images)}" if self.images else ""
+        n_observed, n_commanded = self.observations.shape[1], self.actions.shape[1]
+        return f"Episode({len(self)} steps of {n_observed} observed and {n_commanded} commanded numbers{cameras})"
 
     @classmethod
     def view(cls, observations: np.ndarray, actions: np.ndarray) -> Episode:

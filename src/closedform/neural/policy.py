@@ -17,7 +17,7 @@ from closedform.device import choose_device
 from closedform.diffusion.denoiser import Denoiser
 from closedform.diffusion.predictor import Predictor
 from closedform.diffusion.sampler import SAMPLERS, Callback, ddpm
-from closedform.errors import ConfigError, DataError, LoadError
+from closedform.errors import DataError, LoadError
 from closedform.files import crc32
 from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.data import Normalization, TrainingData
@@ -174,12 +174,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
 
     def check_sampling(self, observations: Any, n_samples: int, seed: Seed) -> tuple[np.ndarray, Streams]:
         """Checks the arguments of `sample`; returns windows and a random stream for each."""
-        observations = real_array(observations, "observations")
-        if observations.ndim not in (2, 3) or not len(observations):
-            raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
-        if n_samples < 1:
-            raise ConfigError(f"n_samples: expected a whole number of at least 1, found {n_samples!r}")
-        windows = self.windows(observations)
+        windows = self.sampling_windows(observations, n_samples)
         return windows, Streams(generator(seed).spawn(len(windows)))
 
     def distance(self, window: np.ndarray) -> float:

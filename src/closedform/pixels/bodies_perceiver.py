@@ -11,7 +11,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.layout import Entry, Layout
 from closedform.errors import ConfigError, DataError
 from closedform.pixels.perceiver import Perceiver, Progress, check_cameras, perceived_state, sample_images
-from closedform.pixels.pictures import opencv
+from closedform.pixels.pictures import reduced, reduced_size
 from closedform.pixels.planar_bodies import PlanarBodies
 from closedform.pixels.plane_view import PlaneView
 from closedform.pixels.similarity import Similarity
@@ -20,9 +20,9 @@ from closedform.pixels.template import SeenPose
 _MOST, _FEWEST = 300, 60  # images that are learned from
 _MEMORY = 1 << 27  # bytes that they may take
 _N_EXAMPLES = 8
-_LONGEST_SIDE = 160  # pixels, of images as they are searched
 _SURE = 0.9  # confidence, and visible share, of a hand that must be where it is known to be
 _MOVED = 3.0  # pixels that it may be elsewhere
+_ABSENT = 0.3  # confidence of a body that is not there
 
 
 class BodiesPerceiver(Perceiver):
@@ -112,13 +112,25 @@ class BodiesPerceiver(Perceiver):
 
     def see(self, images: Mapping[str, np.ndarray], state: np.ndarray) -> np.ndarray:
         """The state and the poses in the next image."""
+        begins = not self.poses
         poses = self._tracker.follow(reduced(next(iter(images.values()))))
+        if begins:
+            self._check_present(poses)
         self._check_hand(poses[self.view.known], state[list(self.hand)])
         numbers = [state]
         for number in self.view.others:
             pose = self.view.pose(poses[number])
             numbers.append(pose[:2] if self.view.bodies.bodies[number].template.is_round else pose)
         return np.concatenate(numbers)
+
+    def _check_present(self, poses: Sequence[SeenPose]) -> None:
+        """Refuses a first image without one of the bodies; later ones stay where they were while they are hidden."""
+        for name, number in zip(self.layout.bodies[len(self.state_layout.bodies) :], self.view.others, strict=True):
+            if poses[number].confidence < _ABSENT:
+                self.reset()
+                raise DataError(
+                    f"expected the body {name!r} in the first image of an episode, found it nowhere; is it in sight?"
+                )
 
     def _check_hand(self, seen: SeenPose, known: np.ndarray) -> None:
         """Refuses an image in which the hand is clearly not where it is known to be."""
@@ -161,29 +173,13 @@ class BodiesPerceiver(Perceiver):
             raise ValueError(f"the hand as body {known!r:.20}")
         if len(hand) != 2 or not all(type(i) is int and 0 <= i < state_layout.width for i in hand):
             raise ValueError(f"the hand in columns {hand!r:.40}")
-        if len(shapes) != 1 or _reduced_size(next(iter(shapes.values()))) != bodies.shape[1::-1]:
+        if len(shapes) != 1 or reduced_size(next(iter(shapes.values()))) != bodies.shape[1::-1]:
             raise ValueError("images of another size than the background")
         examples = arrays["examples"]
         if examples.dtype != np.uint8 or examples.shape[1:] != bodies.shape:
             raise ValueError(f"examples of {examples.shape}")
         view = PlaneView(bodies, known, Similarity(np.array(matrix), np.array(shift), float(facts["error"])))
         return cls(shapes, state_layout, view, (hand[0], hand[1]), examples)
-
-
-def reduced(image: np.ndarray) -> np.ndarray:
-    """An image or a mask, divided by the smallest whole number that makes it at most 160 pixels wide and high."""
-    cv2, size = opencv(), _reduced_size(image.shape)
-    if size == image.shape[1::-1]:
-        return image
-    if image.ndim == 2:  # a number of a body is no brightness
-        return cv2.resize(image.astype(np.int32), size, interpolation=cv2.INTER_NEAREST)
-    return cv2.resize(np.ascontiguousarray(image), size, interpolation=cv2.INTER_AREA)
-
-
-def _reduced_size(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Width and height of reduced images."""
-    factor = -(-max(shape[:2]) // _LONGEST_SIDE)
-    return shape[1] // factor, shape[0] // factor
 
 
 def _chosen(

@@ -12,9 +12,11 @@ from closedform.demos.layout import ROTATIONS, Entry, Layout
 from closedform.errors import ConfigError, DataError
 from closedform.pixels.encoder import Encoder
 from closedform.pixels.encoders import make_encoder
-from closedform.pixels.perceiver import Perceiver, Progress, check_cameras, perceived_state, sample_images
+from closedform.pixels.perceiver import Perceiver, Progress, check_cameras, naming, perceived_state, sample_images
+from closedform.pixels.pictures import check_picture
 from closedform.pixels.projection import Projection
 from closedform.pixels.readout import Readout
+from closedform.pixels.usual_scene import UsualScene
 
 RANK = 12  # divisible by 2 and 3: features come in vectors
 _N_LEARNED = 150  # images that tell what is usual
@@ -30,6 +32,7 @@ class FeaturesPerceiver(Perceiver):
 
     Attributes:
         readouts: of each camera.
+        scenes: of each camera: pictures that are not of it are refused.
         projection: from the numbers of all cameras to those that it returns.
     """
 
@@ -40,9 +43,10 @@ class FeaturesPerceiver(Perceiver):
         shapes: Mapping[str, tuple[int, ...]],
         state_layout: Layout,
         readouts: Mapping[str, Readout],
+        scenes: Mapping[str, UsualScene],
         projection: Projection,
     ):
-        self.readouts, self.projection = dict(readouts), projection
+        self.readouts, self.scenes, self.projection = dict(readouts), dict(scenes), projection
         super().__init__(shapes, state_layout)
 
     @classmethod
@@ -70,16 +74,19 @@ class FeaturesPerceiver(Perceiver):
             raise ConfigError(f"rank: expected a multiple of 6, found {rank}")
         check_cameras(demos, cameras)
         state_layout, columns = perceived_state(demos)
-        readouts, shapes = {}, {}
+        readouts, scenes, shapes = {}, {}, {}
         for camera in cameras:
             pictures = np.stack([image for _, _, image in sample_images(demos, camera, _N_LEARNED)])
             made = make_encoder(encoder, pictures) if isinstance(encoder, str) else encoder
             readouts[camera], shapes[camera] = Readout.learn(made, pictures, order), pictures.shape[1:]
+            scenes[camera] = UsualScene.learn(list(pictures))
         features, done = [], 0
-        for episode in demos:
+        for number, episode in enumerate(demos):
             rows = []
-            for images in zip(*(episode.images[camera] for camera in cameras), strict=True):
-                rows.append(_read(readouts, dict(zip(cameras, images, strict=True))))
+            for step, images in enumerate(zip(*(episode.images[camera] for camera in cameras), strict=True)):
+                with naming(number, step):
+                    checked = {c: check_picture(one, shapes[c]) for c, one in zip(cameras, images, strict=True)}
+                rows.append(_read(readouts, checked))
                 done += 1
                 if progress is not None:
                     progress("reading images", done / demos.n_steps)
@@ -89,7 +96,7 @@ class FeaturesPerceiver(Perceiver):
         states = [episode.observations[:, columns] for episode in demos]
         actions = [episode.actions for episode in demos]
         projection = Projection.fit(features, states, actions, rank, horizon_of(demos.rate))
-        return cls(shapes, state_layout, readouts, projection)
+        return cls(shapes, state_layout, readouts, scenes, projection)
 
     @property
     def layout(self) -> Layout:
@@ -97,17 +104,21 @@ class FeaturesPerceiver(Perceiver):
         return features_layout(self.state_layout, self.projection.matrix.shape[1])
 
     def see(self, images: Mapping[str, np.ndarray], state: np.ndarray) -> np.ndarray:
-        """The state, and then the features."""
+        """The state, and then the features; refuses images of another scene."""
+        for camera, scene in self.scenes.items():
+            scene.check(images[camera])
         return np.concatenate([state, self.projection(_read(self.readouts, images), state)])
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Readouts and the projection."""
+        """Readouts, scenes and the projection."""
         one = self.projection
-        facts: dict[str, Any] = {"ridge": one.ridge, "explained": one.explained, "readouts": {}}
+        facts: dict[str, Any] = {"ridge": one.ridge, "explained": one.explained, "readouts": {}, "scenes": {}}
         arrays = {"offset": one.offset, "slope": one.slope, "matrix": one.matrix}
         for number, (camera, readout) in enumerate(self.readouts.items()):
             facts["readouts"][camera], own = readout.to_parts()
             arrays |= {f"{number}.{name}": array for name, array in own.items()}
+            facts["scenes"][camera], own = self.scenes[camera].to_parts()
+            arrays |= {f"scene_{number}.{name}": array for name, array in own.items()}
         return facts, arrays
 
     @classmethod
@@ -119,10 +130,10 @@ class FeaturesPerceiver(Perceiver):
         arrays: dict[str, np.ndarray],
     ) -> Self:
         """The inverse of `to_parts`."""
-        readouts = {}
-        for number, camera in enumerate(shapes):
-            own = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{number}.")}
-            readouts[camera] = Readout.from_parts(facts["readouts"][camera], own)
+        readouts, scenes = {}, {}
+        for number, (camera, shape) in enumerate(shapes.items()):
+            readouts[camera] = Readout.from_parts(facts["readouts"][camera], _of(arrays, f"{number}."))
+            scenes[camera] = UsualScene.from_parts(facts["scenes"][camera], _of(arrays, f"scene_{number}."), shape)
         parts = [np.asarray(arrays[name], float) for name in ("offset", "slope", "matrix")]
         offset, slope, matrix = parts
         if matrix.ndim != 2 or offset.shape != matrix.shape[:1] or slope.shape != (state_layout.width, len(offset)):
@@ -133,6 +144,7 @@ class FeaturesPerceiver(Perceiver):
             shapes,
             state_layout,
             readouts,
+            scenes,
             Projection(offset, slope, matrix, float(facts["ridge"]), float(facts["explained"])),
         )
         black = {camera: np.zeros(shape, np.uint8) for camera, shape in shapes.items()}
@@ -160,3 +172,7 @@ def horizon_of(rate: float | None) -> int:
 
 def _read(readouts: Mapping[str, Readout], images: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([readout(images[camera][None])[0] for camera, readout in readouts.items()])
+
+
+def _of(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from typing import Any, ClassVar, Self
 
@@ -13,7 +14,7 @@ import numpy as np
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.layout import Layout
-from closedform.errors import ClosedFormError, ConfigError, DataError
+from closedform.errors import ConfigError, DataError
 from closedform.pixels.observations import find_image, find_state
 from closedform.pixels.pictures import check_picture
 
@@ -45,6 +46,10 @@ class Perceiver(ABC):
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], state_layout: Layout):
         self.shapes, self.state_layout = dict(shapes), state_layout
         self.reset()
+
+    def __repr__(self) -> str:
+        cameras = ", ".join(f"{name} of {shape[1]}x{shape[0]}" for name, shape in self.shapes.items())
+        return f"{type(self).__name__}({cameras} -> {self.layout.width} numbers)"
 
     @classmethod
     @abstractmethod
@@ -139,14 +144,12 @@ def perceive_demos(perceiver: Perceiver, demos: Demos, progress: Progress | None
         seen = []
         cameras = zip(*(episode.images[name] for name in perceiver.cameras), strict=True)
         for step, images in enumerate(cameras):
-            try:
+            with naming(number, step):
                 pictures = {
                     name: check_picture(image, shape)
                     for (name, shape), image in zip(perceiver.shapes.items(), images, strict=True)
                 }
                 seen.append(perceiver.see(pictures, episode.observations[step, columns]))
-            except DataError as error:
-                raise DataError(f"episode {number}, step {step}: {error}") from error
             done += 1
             if progress is not None:
                 progress(f"perceiving episode {number}", done / demos.n_steps)
@@ -165,11 +168,18 @@ def sample_images(demos: Demos, camera: str, count: int) -> Iterator[tuple[int, 
     for number, (episode, end) in enumerate(zip(demos, ends, strict=True)):
         here = steps[(steps < end) & (steps >= end - len(episode))] - (end - len(episode))
         for step, image in zip(here.tolist(), episode.images[camera].at(here.tolist()), strict=True):
-            try:
+            with naming(number, step):
                 shape = check_picture(image, shape).shape
-            except ClosedFormError as error:
-                raise DataError(f"episode {number}, step {step}: {error}") from error
             yield number, step, image
+
+
+@contextmanager
+def naming(episode: int, step: int) -> Iterator[None]:
+    """Says in errors of which step of which episode the image is."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"episode {episode}, step {step}: {error}") from error
 
 
 def check_cameras(demos: Demos, cameras: Sequence[str]) -> None:

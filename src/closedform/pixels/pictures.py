@@ -1,4 +1,4 @@
-"""Checks of pictures, and OpenCV where it is used."""
+"""Checks of pictures, their reduction, and OpenCV where it is used."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from closedform.errors import DataError, MissingExtraError
 
 _DARK = 3  # of 255: a picture without a brighter number is black
+_LONGEST_SIDE = 160  # pixels, of images as they are searched
 
 
 def opencv() -> Any:
@@ -50,3 +51,19 @@ def check_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
             f"expected a mask of {shape[1]}x{shape[0]} whole numbers, found shape {found.shape} of {found.dtype}"
         )
     return found.astype(np.int64)
+
+
+def reduced(image: np.ndarray) -> np.ndarray:
+    """An image or a mask, divided by the smallest whole number that makes it at most 160 pixels wide and high."""
+    cv2, size = opencv(), reduced_size(image.shape)
+    if size == image.shape[1::-1]:
+        return image
+    if image.ndim == 2:  # a number of a body is no brightness
+        return cv2.resize(image.astype(np.int32), size, interpolation=cv2.INTER_NEAREST)
+    return cv2.resize(np.ascontiguousarray(image), size, interpolation=cv2.INTER_AREA)
+
+
+def reduced_size(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Width and height of reduced images."""
+    factor = -(-max(shape[:2]) // _LONGEST_SIDE)
+    return shape[1] // factor, shape[0] // factor

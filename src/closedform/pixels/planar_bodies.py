@@ -120,7 +120,7 @@ class PlanarBodies:
         shift = self.background.shift(lit, covered < _FREE)
         if np.hypot(*shift) >= _MOVED:
             raise DataError(
-                f"expected the scene of the demonstrations, found it {np.hypot(*shift):.0f} pixels from its place; has "
+                f"expected the scene of the demonstrations, found it {np.hypot(*shift):.1f} pixels from its place; has "
                 "the camera moved?"
             )
         strange = self.strangeness(picture, poses)

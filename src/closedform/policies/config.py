@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 
@@ -205,6 +206,16 @@ class PolicyConfig:
         if isinstance(parameters.get("n_action_steps"), Integral) and "n_execute" not in parameters:
             chosen["n_execute"] = min(chosen.get("n_execute", cls.n_execute), parameters["n_action_steps"])
         return cls(**{**chosen, **parameters})
+
+    def with_feature_map(self, feature_map: Callable[[Any], Any] | None) -> Self:
+        """The configuration of a policy with this feature map, which `features` says where there is one."""
+        if isinstance(feature_map, str) or not (feature_map is None or callable(feature_map)):
+            raise ConfigError(f"feature_map: expected a function, found {feature_map!r}; features= takes a name")
+        if feature_map is not None:
+            return replace(self, features="custom")
+        if self.features == "custom":
+            raise ConfigError("features='custom' requires the argument feature_map, a function; found none")
+        return self
 
 
 @dataclass(frozen=True)

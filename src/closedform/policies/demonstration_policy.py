@@ -7,7 +7,6 @@ import threading
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, TypeVar, Unpack
@@ -23,7 +22,7 @@ from closedform.pixels.saved_perceiver import perceiver_of
 from closedform.policies.config import PolicyConfig, shown
 from closedform.policies.continuation import continuation_scale
 from closedform.policies.deadline import Deadline
-from closedform.policies.generated import Generated, Made, refuse_infinite, refuse_unsound, with_most_weight
+from closedform.policies.generated import Generated, Made, refuse_infinite, refuse_unsound
 from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.model_spec import DEFAULT_NEIGHBORS, find_targets, model_spec, show_symmetry
 from closedform.policies.parameters import ClosedFormParameters, name_parameters
@@ -119,8 +118,6 @@ class DemonstrationPolicy(Policy[ConfigT]):
         demos: Demos | None = None,
     ) -> Any:
         """The configuration from a policy's arguments, which must not contradict each other."""
-        if isinstance(feature_map, str) or not (feature_map is None or callable(feature_map)):
-            raise ConfigError(f"feature_map: expected a function, found {feature_map!r}; features= takes a name")
         if config is None:
             config = cls.config_class.preset(preset, demos, **parameters)
         elif parameters or preset != "default" or not isinstance(config, cls.config_class):
@@ -129,11 +126,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
                 f"expected config to be a {cls.config_class.__name__} and no further parameters, found "
                 f"{type(config).__name__} and {', '.join(others) or 'none'}"
             )
-        if feature_map is not None:
-            return replace(config, features="custom")
-        if config.features == "custom":
-            raise ConfigError("features='custom' requires the argument feature_map, a function; found none")
-        return config
+        return config.with_feature_map(feature_map)
 
     def _build(
         self,
@@ -275,13 +268,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def start_memory(self) -> LoopMemory:
         """A new agent's memory of the demonstrations it uses."""
-        objects = any(isinstance(term, Goal) for term in self._model.kernel.terms)
+        config, objects = self.config, any(isinstance(term, Goal) for term in self._model.kernel.terms)
+        rest = config.rest and not objects
         memory = LoopMemory(
-            self.config.loop_memory,
-            self.config.n_execute,
-            rest=self.config.rest and not objects,
-            pace=self.config.pace,
-            continuation=self.config.continuation,
+            config.loop_memory, config.n_execute, rest=rest, pace=config.pace, continuation=config.continuation
         )
         if self.targets is not None:
             memory.lead = self.targets.start()
@@ -354,25 +344,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
         model = self._model
         extra = Penalty.none() if penalty is None else penalty(model.store)
         made = self.generate(model, windows, 1, rng, extra, explain=True, began=began)
-        rows, weights = with_most_weight(made.rows[0], made.weights[0, 0])
-        frame, held = model.transfer.names(made.choices[0])
-        plan = Plan(
-            actions=self.to_robot(model, windows, made, lead)[0, 0],
-            frame=frame,
-            held=held,
-            shrinkage=model.kernel.shrinkage,
-            choice=made.choices[0],
-            episodes=model.store.episode_ids[model.store.row_episodes[rows]],
-            steps=model.store.row_steps[rows],
-            images=model.store.images_of(rows),
-            weights=weights / weights.sum(),
-            distance=float(made.distances[0]),
-            n_steps=int(made.n_steps[0, 0]) if made.n_steps.size else 0,
-            complete=made.complete,
-        )
+        told = Made.of(made, model, self.to_robot(model, windows, made, lead)[0, 0])
         if made.ended.size and not math.isnan(made.ended[0, 0]):
             self._deadline.finished(made.ended[0, 0])
-        return Made(plan, model, rows)
+        return told
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once, on all cores if that pays off."""
@@ -381,15 +356,6 @@ class DemonstrationPolicy(Policy[ConfigT]):
         self.check_size(model, len(windows), int(n_samples))
         made = self.generate(model, windows, int(n_samples), generator(seed), Penalty.none(), explain=False)
         return self.to_robot(model, windows, made)
-
-    def sampling_windows(self, observations: Any, n_samples: Any) -> np.ndarray:
-        """The windows (B, N_o, D_o) to sample for, after checking the arguments of `sample`."""
-        if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
-            raise ConfigError(f"n_samples: expected a whole number of at least 1, found {shown(n_samples)}")
-        observations = real_array(observations, "observations")
-        if observations.ndim not in (2, 3) or not len(observations):
-            raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
-        return self.windows(observations)
 
     @abstractmethod
     def _generate(

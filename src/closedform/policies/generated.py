@@ -49,6 +49,27 @@ class Made(NamedTuple):
     model: Model
     rows: np.ndarray
 
+    @classmethod
+    def of(cls, made: Generated, model: Model, actions: np.ndarray) -> Made:
+        """The first of the generated plans, with its actions (N_a, D_a) in robot units."""
+        rows, weights = with_most_weight(made.rows[0], made.weights[0, 0])
+        frame, held = model.transfer.names(made.choices[0])
+        plan = Plan(
+            actions=actions,
+            frame=frame,
+            held=held,
+            shrinkage=model.kernel.shrinkage,
+            choice=made.choices[0],
+            episodes=model.store.episode_ids[model.store.row_episodes[rows]],
+            steps=model.store.row_steps[rows],
+            images=model.store.images_of(rows),
+            weights=weights / weights.sum(),
+            distance=float(made.distances[0]),
+            n_steps=int(made.n_steps[0, 0]) if made.n_steps.size else 0,
+            complete=made.complete,
+        )
+        return cls(plan, model, rows)
+
 
 def with_most_weight(rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The rows (k,) whose weights (k,) are not negligible, and these weights, the largest first."""

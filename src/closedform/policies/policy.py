@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
 from closedform.demos.demos import check_rotations
+from closedform.demos.episode import real_array
 from closedform.demos.layout import Layout
 from closedform.device import check_device
 from closedform.errors import ConfigError, DataError
 from closedform.policies.agent import Agent
+from closedform.policies.config import shown
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed
 from closedform.policies.saving import load_policy
@@ -188,6 +191,15 @@ class Policy(ABC, Generic[ConfigT]):
                 f"found shape {observations.shape[1:]}"
             )
         return self.check_observations(observations)
+
+    def sampling_windows(self, observations: Any, n_samples: Any) -> np.ndarray:
+        """The windows (B, N_o, D_o) to sample for, after checking the arguments of `sample`."""
+        if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
+            raise ConfigError(f"n_samples: expected a whole number of at least 1, found {shown(n_samples)}")
+        observations = real_array(observations, "observations")
+        if observations.ndim not in (2, 3) or not len(observations):
+            raise DataError(f"expected observations of shape (B, D_o) or (B, N_o, D_o), found {observations.shape}")
+        return self.windows(observations)
 
     @classmethod
     def load(cls, folder: Any, *, feature_map: Callable[[Any], Any] | None = None) -> Self:

@@ -82,7 +82,8 @@ class Draft:
         """Adds the action's part of a command: a position, a vector, or numbers without a body."""
         words = f"observation numbers {span(command.observation_columns)}"
         if command.how == "target":
-            evidence = f"where {words} are {command.lag:.0f} steps later ({command.r2:.0%} of its variance)"
+            later = "a step" if round(command.lag) == 1 else f"{command.lag:.0f} steps"
+            evidence = f"where {words} are {later} later ({command.r2:.0%} of its variance)"
             kind = "position"
         else:
             verb = "velocity of the state itself: moves" if command.how == "velocity" else "moves"
