@@ -21,7 +21,8 @@ _QUERIES_AT_ONCE = 20  # so that other threads can run in between
 _RANK = 3  # the neighbor whose distance is the bandwidth, so that metrics are compared at the same effective bandwidth
 _MOST_STEPS = 16  # of a chunk whose mean is predicted
 _WIDEST = 256  # features; beyond this, choosing takes too long
-_BETTER = 1.0  # standard errors that a smaller shrinkage has to predict better by
+_AS_GOOD = 0.5  # standard errors that a smaller shrinkage may be worse by, where a covariance can be estimated
+_BETTER = 1.0  # standard errors that it has to predict better by, where it cannot
 _FEWEST_EPISODES = 8
 _EPISODES_PER_NEIGHBORHOOD = 4  # of which one says something about the shape of any one neighborhood
 
@@ -36,7 +37,10 @@ def usual_shrinkage(n_features: int, n_episodes: int) -> float:
 
 
 def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel) -> float | None:
-    """The one of `CANDIDATES` that predicts better than the usual shrinkage, and best; None if none surely does.
+    """The shrinkage that predictions call for, one of `CANDIDATES`; None for the usual one.
+
+    With at least as many episodes as features a covariance can be estimated, and the smallest shrinkage is taken that
+    predicts about as well as the best. With fewer, another one than the usual has to predict surely better.
 
     Windows are predicted from those of other episodes: the mean of a window's actions, which is robust to noise in
     single actions. Whether numbers that vary little count as much as those that vary a lot is a property of the task,
@@ -71,26 +75,46 @@ def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel
             errors.append(prediction_errors(store, transfer, pool, some, near, squared))
         found.append(errors)
     errors = np.concatenate(found, axis=1)
-    best = _surely_best(errors, episodes[queries])
-    return values[best] if best else None  # the usual one changes with the number of episodes
+    asked = episodes[queries]
+    chosen = _smallest_good(errors, asked) if len(counted) <= len(store.recorded) else _surely_best(errors, asked)
+    return values[chosen] if chosen else None  # the usual one changes with the number of episodes
+
+
+def _smallest_good(errors: np.ndarray, episodes: np.ndarray) -> int:
+    """The place of the smallest value that predicts about as well as the best one.
+
+    Args:
+        errors: (values, q), squared; of the usual value, and of smaller ones in ascending order.
+        episodes: (q,), of the queries.
+    """
+    size = np.median(errors[0]) + 1e-300
+    best = int(np.argmin(np.mean(errors / (errors + size), axis=1)))
+    total, standard_error = _losses(errors, errors[best], size, episodes)
+    good = total <= _AS_GOOD * standard_error
+    return next((place for place in range(1, len(good)) if good[place]), 0)
 
 
 def _surely_best(errors: np.ndarray, episodes: np.ndarray) -> int:
     """The place of the value that predicts best among those that surely predict better than the first; 0 if none does.
 
-    Ten episodes say little about each other, so a value that merely seems better is not taken: on robomimic's Square it
-    costs more success than it gains on any of the ten Meta-World tasks that this was developed on.
-
     Args:
         errors: (values, q), squared.
-        episodes: (q,), of the queries; windows of one episode are not independent.
+        episodes: (q,), of the queries.
     """
-    size = np.median(errors[0]) + 1e-300
-    losses = (errors - errors[0]) / (errors + errors[0] + size)
+    total, standard_error = _losses(errors, errors[0], np.median(errors[0]) + 1e-300, episodes)
+    return int(np.argmin(np.where(total < -_BETTER * standard_error, total, 0.0)))
+
+
+def _losses(
+    errors: np.ndarray, reference: np.ndarray, size: float, episodes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How much worse each value predicts than a reference, relative, and the standard error of that; both (values,).
+
+    Windows of one episode are not independent, and errors below `size` count little.
+    """
+    losses = (errors - reference) / (errors + reference + size)
     sums = np.array([losses[:, episodes == e].sum(1) for e in np.unique(episodes)])
-    total = sums.sum(0)
-    better = total < -_BETTER * np.sqrt(len(sums)) * sums.std(0)
-    return int(np.argmin(np.where(better, total, 0.0)))
+    return sums.sum(0), np.sqrt(len(sums)) * sums.std(0)
 
 
 def _principal(
