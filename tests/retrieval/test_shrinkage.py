@@ -99,3 +99,16 @@ def test_it_is_not_chosen(parameters):
     assert policy.model.kernel.chosen is None
     if "shrinkage" in parameters:
         assert policy.model.kernel.shrinkage == 0.4
+
+
+def test_without_evidence_it_is_smaller_only_if_episodes_outnumber_features():
+    """Ten episodes of noise: in four numbers a covariance can be estimated from them, in twenty it cannot."""
+
+    def chosen(n_numbers, seed):
+        rng, sizes = np.random.default_rng(seed), np.geomspace(1, 0.2, n_numbers)
+        episodes = [(sizes * rng.normal(size=(LENGTH, n_numbers)), rng.normal(size=(LENGTH, 2))) for _ in range(10)]
+        policy = ClosedFormPolicy(episodes, features="identity", relevance=False, selection=False)
+        return policy.model.kernel.chosen
+
+    usual = {n: sum(chosen(n, seed) is None for seed in range(10)) for n in (4, 20)}
+    assert usual[4] <= 4 and usual[20] >= 6
