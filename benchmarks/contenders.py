@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closedform import ClosedFormPolicy, Demos, NearestNeighborPolicy
-from closedform.retrieval.penalty import Penalty
+from closedform.weights.penalty import Penalty
 from timing import Call
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def check_peer(task: Task) -> None:
         )
 
 
-KERNELS, NETWORK = "closedform.kernels.plan", "closedform.neural.policy"
+KERNELS, NETWORK = "closedform.policies.backends.compiled_plan", "closedform.neural.policy"
 CONTENDERS = {
     "kernel": Contender(kernel, 10_000, KERNELS),
     "kernel, default preset": Contender(default_preset, 10_000, KERNELS),

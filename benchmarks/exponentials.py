@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from closedform.kernels.triton_diffuse import TILES
-from closedform.policies.batch_planner import BatchPlanner
+from closedform.policies.backends.batch_planner import BatchPlanner
 
 N_LOOPS, N_NUMBERS = 4096, 2**22
 

@@ -20,7 +20,7 @@ import numpy as np
 from closedform import ClosedFormPolicy, Demos, provenance
 from closedform.fleet import FleetPolicy, FleetTable, SearchPolicy, publish
 from closedform.fleet.engine_index import EngineIndex
-from closedform.retrieval.penalty import Penalty
+from closedform.weights.penalty import Penalty
 from large import N_STEPS, made_up
 from report import heading, number, table
 

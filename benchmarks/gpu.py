@@ -25,8 +25,8 @@ from tqdm import tqdm
 import exponentials
 from closedform import ClosedFormPolicy, Demos, load_demos, load_policy, provenance
 from closedform.neural.policy import NeuralPolicy
-from closedform.policies.batch_planner import BatchPlanner, Numbers
-from closedform.retrieval.penalty import Penalty
+from closedform.policies.backends.batch_planner import BatchPlanner, Numbers
+from closedform.weights.penalty import Penalty
 from report import heading, number, table
 
 BATCHES = (1, 4, 16, 64, 256, 1024, 4096, 16384)

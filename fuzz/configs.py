@@ -18,7 +18,7 @@ from closedform.errors import ClosedFormError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.randomness import generator
 from closedform.policies.saving import POLICIES
-from closedform.retrieval.penalty import Penalty
+from closedform.weights.penalty import Penalty
 from fuzz.worker import WrongResultError
 from fuzz.worlds import draw_world, make_demos, make_numbers
 

@@ -12,8 +12,8 @@ from closedform.evaluation.environment import Environment, make_environment
 from closedform.evaluation.intervals import bootstrap_ci95
 from closedform.files import write_file
 from closedform.policies.choice import make_policy
-from closedform.policies.left_over import LeftOver
 from closedform.policies.policy import Policy
+from closedform.weights.terms.action_prefix import ActionPrefix
 from studies.runner import Runner, markdown_table
 
 ENV, DEMOS = "pusht", "pusht"
@@ -66,7 +66,7 @@ def run_episode(environment: Environment, policy: Policy[Any], seed: int, delay:
     score, done = 0.0, False
     while not done:
         continued = way == "continue" and left is not None
-        plan = agent.plan(observation, LeftOver(left, delay) if continued and left is not None else None)
+        plan = agent.plan(observation, ActionPrefix(left, delay) if continued and left is not None else None)
         if left is None or way == "wait":
             rest = executed[-1] if executed else plan.actions[0]
             due = [*[rest] * delay, *plan.actions[: policy.config.n_execute]]
@@ -109,7 +109,7 @@ steps (of 0.1 s) after the observation it was made for. Meanwhile the robot may
 
 {ways}
 
-the last is `LeftOver` (`left_over` and `delay` of a request, docs/serving.md). {N_EPISODES} episodes per row, seeds
+the last is `ActionPrefix` (`left_over` and `delay` of a request, docs/serving.md). {N_EPISODES} episodes per row, seeds
 from {FIRST_SEED} on, the default policy; mean and 95% interval over episodes. A jump is the distance between successive
 actions, in pixels; in the demonstrations the largest of an episode is {np.mean([each.max() for each in steps]):.0f} on
 average, and the mean {np.mean(np.concatenate(steps)):.1f}.

@@ -17,7 +17,7 @@ from closedform.policies.config import ClosedFormConfig
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
-from closedform.retrieval.term import Term
+from closedform.weights.term import Term
 
 __version__ = "0.1.0"
 

@@ -20,7 +20,7 @@ from closedform.evaluation import EvaluationError, EvaluationResult, Ray, Study,
 from closedform.evaluation.environment_pool import EnvironmentPool
 from closedform.evaluation.episodes_job import EpisodesJob
 from closedform.evaluation.pool import Task
-from closedform.retrieval.recorded_steps import RecordedSteps
+from closedform.store.recorded_steps import RecordedSteps
 from studies import deadline
 from studies.__main__ import Make
 from tests.evaluation.test_workers import runs

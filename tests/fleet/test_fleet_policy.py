@@ -13,8 +13,8 @@ from closedform.fleet import FleetPolicy, FleetTable
 from closedform.fleet import fleet_policy as module
 from closedform.fleet.replica import Replica
 from closedform.policies.agent import act_together
-from closedform.retrieval.recorded_steps import RecordedSteps
 from closedform.serve import Service
+from closedform.store.recorded_steps import RecordedSteps
 from tests.conftest import planar_demos, random_demos
 
 pytest.importorskip("lancedb", reason="LanceDB is not installed: make test-fleet")
@@ -241,7 +241,7 @@ def test_a_large_replica_is_memory_mapped_and_grows_without_indexing_again(table
 
 def test_it_is_indexed_once_it_is_large(table, follow, monkeypatch):
     policy = follow()
-    monkeypatch.setattr("closedform.retrieval.build.EXACT_UP_TO", 200)
+    monkeypatch.setattr("closedform.store.build.EXACT_UP_TO", 200)
     table.push(EPISODES[4:8], task="walk")
     assert policy.refresh() and isinstance(policy.model.storage, RecordedSteps)
     assert policy.episode_ids == list(range(8))

@@ -13,7 +13,7 @@ from closedform.errors import ConfigError, LoadError
 from closedform.fleet import FleetPolicy, FleetTable, SearchPolicy, publish
 from closedform.fleet.engine_index import EngineIndex
 from closedform.fleet.engine_steps import LEFT_OUT, EngineSteps
-from closedform.policies.loop_memory import LoopMemory
+from closedform.weights.terms.loop_memory import LoopMemory
 from tests.conftest import planar_demos, random_demos
 from tests.retrieval.test_recorded_steps import exactly
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import closedform
 from closedform import ClosedFormPolicy, Demos, Layout
-from closedform.retrieval.penalty import Penalty
+from closedform.weights.penalty import Penalty
 from tests.conftest import PLANAR_ACTIONS, planar_demos, random_demos
 from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
 
@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_be_written_does_not_break_it(tmp_path):
 def test_compiled_code_is_kept_on_disk():
     here = Path(closedform.__file__).parents[1]
     planned = run_plan(here)  # compiles, unless another test did
-    counted = f"{PLAN}\nfrom closedform.kernels.plan import plan_one\nprint(plan_one.stats)"
+    counted = f"{PLAN}\nfrom closedform.policies.backends.compiled_plan import plan_one\nprint(plan_one.stats)"
     *again, stats = run_plan(here, code=counted).splitlines()
     assert "\n".join(again) == planned.strip()
     assert "cache_hits=Counter({(" in stats and "cache_misses=Counter()" in stats

@@ -9,8 +9,8 @@ from closedform.errors import ConfigError, DataError
 from closedform.kernels import torch_plan, triton_diffuse
 from closedform.kernels.triton_metric import local_squared_distances
 from closedform.policies import batch_planner
-from closedform.policies.batch_planner import Neighbors, Numbers
-from closedform.retrieval.penalty import Penalty
+from closedform.policies.backends.batch_planner import Neighbors, Numbers
+from closedform.weights.penalty import Penalty
 from tests.conftest import planar_demos, random_demos
 from tests.retrieval.test_recorded_steps import demos_with
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from closedform import ClosedFormPolicy, Demos
 from closedform.demos.encoding import Encoding, rotation_matrix, two_columns
 from closedform.demos.layout import SPATIAL_ROTATIONS, Layout
-from closedform.policies.batch_planner import Numbers
-from closedform.retrieval.penalty import Penalty
+from closedform.policies.backends.batch_planner import Numbers
+from closedform.weights.penalty import Penalty
 from tests.worlds import CHAINS, random_values, random_world
 
 COMPILED, SINGLE = 1e-4, 1e-3  # normalized units, as the README promises them

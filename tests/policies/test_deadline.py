@@ -15,8 +15,8 @@ from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.sampler import euler
 from closedform.errors import ConfigError
 from closedform.policies.deadline import FINISH_MARGIN, FORGETTING, Deadline, seconds_not_cut
-from closedform.policies.loop_memory import LoopMemory
-from closedform.retrieval.penalty import Penalty
+from closedform.weights.penalty import Penalty
+from closedform.weights.terms.loop_memory import LoopMemory
 from tests.conftest import random_demos
 
 LONG = 60.0  # seconds; no plan here takes as long

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from closedform import ClosedFormPolicy, Demos, Layout, NearestNeighborPolicy
 from closedform.errors import ConfigError, DataError
-from closedform.policies.left_over import CORRELATION, LeftOver
 from closedform.policies.plan import Plan
+from closedform.weights.terms.action_prefix import CORRELATION, ActionPrefix
 from tests.conftest import planar_demos
 
 DEMOS = planar_demos(np.random.default_rng(0))
@@ -31,7 +31,7 @@ def test_a_plan_begins_with_what_is_executed_meanwhile(delay):
     agent = ClosedFormPolicy(DEMOS).agent(seed=0)
     seen = DEMOS.episodes[1].observations
     left = agent.plan(seen[0]).actions[4:10] + 0.01
-    plan = agent.plan(seen[4], LeftOver(left, delay))
+    plan = agent.plan(seen[4], ActionPrefix(left, delay))
     assert plan.actions.shape == (12, 2)
     np.testing.assert_array_equal(plan.actions[:delay], left[:delay])
     assert not np.array_equal(plan.actions[delay], left[delay] if delay < 6 else left[-1])
@@ -45,7 +45,7 @@ def test_the_way_that_was_taken_is_kept(side, delay):
     left = np.linspace(0.05, 0.4, 8)[:, None] * [side, 1.0]
     ends, free = set(), set()
     for seed in range(12):
-        ends.add(np.sign(policy.agent(seed).plan(np.zeros(2), LeftOver(left, delay)).actions[-1, 0]))
+        ends.add(np.sign(policy.agent(seed).plan(np.zeros(2), ActionPrefix(left, delay)).actions[-1, 0]))
         free.add(np.sign(policy.agent(seed).plan(np.zeros(2)).actions[-1, 0]))
     assert ends == {side} and free == {-1, 1}
 
@@ -66,7 +66,7 @@ def test_weights_are_those_of_the_conditional_mixture(both_ways):
     seen, left = DEMOS.episodes[0].observations[5], DEMOS.episodes[3].actions[5:8]
     agent = policy.agent(seed=0)
     agent.observe(seen)
-    left_over = LeftOver(left, 3)
+    left_over = ActionPrefix(left, 3)
     np.testing.assert_array_equal(left_over.counts, 1)
     memory = left_over.condition(policy, agent.window, agent.memory)
     model = policy.model
@@ -90,7 +90,7 @@ def test_the_rest_is_the_conditional_mean(delay, seed):
     chunk, left = rng.normal(size=(12, 2)), rng.normal(size=(delay, 2))
     nothing = np.empty(0, np.int64)
     plan = Plan(chunk, "world", nothing, nothing, np.empty(0), 0.0)
-    joined = LeftOver(left, delay).join(plan, POSITION).actions
+    joined = ActionPrefix(left, delay).join(plan, POSITION).actions
     whole = covariance(12)
     known = np.linalg.solve(whole[:delay, :delay], left - chunk[:delay])
     np.testing.assert_allclose(joined[delay:], chunk[delay:] + whole[delay:, :delay] @ known, rtol=1e-6, atol=1e-9)
@@ -102,19 +102,21 @@ def test_angles_go_on_the_short_way_and_other_rotations_and_switches_change():
     layout = Layout.of(("hand", "angle"), ("hand", "position", 2), (None, "binary"))
     nothing = np.empty(0, np.int64)
     plan = Plan(np.zeros((4, 4)), "world", nothing, nothing, np.empty(0), 0.0)
-    joined = LeftOver(np.array([[2 * np.pi - 0.1, 1, 0, 1]]), 1).join(plan, layout).actions
+    joined = ActionPrefix(np.array([[2 * np.pi - 0.1, 1, 0, 1]]), 1).join(plan, layout).actions
     np.testing.assert_allclose(joined[1], [-0.1 * CORRELATION, CORRELATION, 0, 0])
 
 
 def test_later_actions_count_less():
-    counts = LeftOver(np.zeros((8, 2)), 3).counts
+    counts = ActionPrefix(np.zeros((8, 2)), 3).counts
     assert (counts[:3] == 1).all() and (np.diff(counts[2:]) < 0).all() and 0 < counts[-1] < 0.1
-    assert LeftOver(np.zeros((4, 2)), 4).counts.tolist() == [1] * 4 and not len(LeftOver(np.zeros((0, 2)), 0).counts)
+    assert ActionPrefix(np.zeros((4, 2)), 4).counts.tolist() == [1] * 4 and not len(
+        ActionPrefix(np.zeros((0, 2)), 0).counts
+    )
 
 
 def test_nothing_left_over_changes_nothing():
     policy, seen = ClosedFormPolicy(DEMOS), DEMOS.episodes[1].observations
-    plan = policy.agent(seed=2).plan(seen[3], LeftOver(np.zeros((0, 2)), 0))
+    plan = policy.agent(seed=2).plan(seen[3], ActionPrefix(np.zeros((0, 2)), 0))
     np.testing.assert_array_equal(plan.actions, policy.agent(seed=2).plan(seen[3]).actions)
 
 
@@ -123,7 +125,7 @@ def test_an_episode_added_meanwhile_is_no_harm():
     agent = policy.agent(seed=0)
     agent.plan(seen[0])
     agent.observe(seen[4])
-    memory: Any = LeftOver(DEMOS.episodes[1].actions[4:8], 2).condition(policy, agent.window, agent.memory)
+    memory: Any = ActionPrefix(DEMOS.episodes[1].actions[4:8], 2).condition(policy, agent.window, agent.memory)
     before = memory.penalty(policy.store)
     policy.add(DEMOS.episodes[0])
     policy.remove(0)
@@ -144,7 +146,7 @@ def test_what_cannot_be_continued_is_one_line():
         (np.zeros((13, 2)), 0, "at most 12 actions"),
     ):
         with pytest.raises(DataError, match=message):
-            ClosedFormPolicy(DEMOS).agent(seed=0).plan(seen, LeftOver(left, delay))
+            ClosedFormPolicy(DEMOS).agent(seed=0).plan(seen, ActionPrefix(left, delay))
     for policy in (NearestNeighborPolicy(DEMOS), ClosedFormPolicy(DEMOS, tau=0.0)):
         with pytest.raises(ConfigError, match="expected a ClosedFormPolicy with tau"):
-            policy.agent(seed=0).plan(seen, LeftOver(np.zeros((3, 2)), 1))
+            policy.agent(seed=0).plan(seen, ActionPrefix(np.zeros((3, 2)), 1))

@@ -82,7 +82,7 @@ def test_settings_from_the_command_line_are_refused_in_one_short_line(setting):
     ],
 )
 def test_what_would_not_fit_is_refused_with_its_size(demos, parameters, message, monkeypatch):
-    monkeypatch.setattr("closedform.retrieval.limits.MOST_NUMBERS", 2**17)  # 1 MiB
+    monkeypatch.setattr("closedform.limits.MOST_NUMBERS", 2**17)  # 1 MiB
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ConfigError, match=f"{message} [0-9.]+ GiB of memory, found [0-9.]+ GiB; lower"):
         ClosedFormPolicy(demos, **parameters)

@@ -13,7 +13,7 @@ from closedform import ClosedFormError, ClosedFormPolicy, ClosedFormWarning, Nea
 from closedform.diffusion.mixture import is_mixture
 from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.errors import DataError
-from closedform.retrieval.penalty import Penalty
+from closedform.weights.penalty import Penalty
 from tests.conftest import planar_demos
 from tests.worlds import CHAINS, POLICIES, random_observations, random_parameters, random_world
 

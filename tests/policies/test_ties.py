@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, KernelRegressionPolicy, Layout
-from closedform.retrieval.penalty import Penalty
+from closedform.weights.penalty import Penalty
 
 ACTIONS = Layout.of((None, "binary", 4))
 

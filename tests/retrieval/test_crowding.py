@@ -36,7 +36,7 @@ def test_joints_that_follow_from_the_hand_count_less_and_nothing_else_does():
 
 @pytest.mark.parametrize("demos", [reaching(3), reaching(together=False)], ids=["few", "independent"])
 def test_few_and_independent_numbers_are_no_crowd(demos, monkeypatch):
-    monkeypatch.setattr("closedform.retrieval.relevance.entry_weights", lambda spec, store, features: 1.0)
+    monkeypatch.setattr("closedform.judge.relevance.entry_weights", lambda spec, store, features: 1.0)
     np.testing.assert_array_equal(weights(demos), 1)
 
 

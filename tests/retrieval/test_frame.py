@@ -10,7 +10,7 @@ from closedform.demos.encoding import Encoding
 from closedform.demos.rigid import into_frame, out_of_frame
 from closedform.kernels.records import Rows, Transfers
 from closedform.kernels.transfer import find_voters, transfer_chunk
-from closedform.retrieval.frame import N_VOTERS, BodyPoses, frame_axes, voters
+from closedform.transfer.frame import N_VOTERS, BodyPoses, frame_axes, voters
 
 PLANAR = Layout.of(("hand", "position", 2), ("block", "position", 2), ("block", "angle"))
 SPATIAL = Layout.of(("hand", "position", 3), ("hand", "quaternion"), ("can", "position", 3), ("can", "rotation6d"))

@@ -5,7 +5,7 @@ import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.kernels.records import Candidates
-from closedform.retrieval.goal import Goal
+from closedform.weights.terms.goal import Goal
 from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS, planar_demos, random_demos, slow_on_the_reference
 
 LINE_OBSERVATIONS = Layout.of(("hand", "position", 2), ("box", "position", 2))

@@ -6,8 +6,8 @@ import numpy as np
 
 from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.demos.encoding import Encoding, axis_angle_of, matrix_of_axis_angle, quaternion_of
-from closedform.retrieval.frame import BodyPoses
-from closedform.retrieval.hand import hands_of, held_bodies, rotation_near, turn_sum
+from closedform.transfer.frame import BodyPoses
+from closedform.transfer.hand import hands_of, held_bodies, rotation_near, turn_sum
 
 OBSERVATIONS = Layout.of(
     ("nut", "position", 3), ("nut", "quaternion"), ("hand", "position", 3), ("hand", "quaternion"), ("hand", "other", 1)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from closedform.kernels.records import Metric
 from closedform.kernels.search import retrieve
-from closedform.retrieval.index import ExactIndex
+from closedform.store.index import ExactIndex
 
 
 def brute_force(features, query, k):

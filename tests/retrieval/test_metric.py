@@ -5,8 +5,8 @@ import pytest
 
 from closedform.kernels.records import Metric
 from closedform.kernels.search import retrieve
-from closedform.retrieval.index import ExactIndex
-from closedform.retrieval.metric import METRICS, covariance_factor, squared_distances
+from closedform.store.index import ExactIndex
+from closedform.weights.metric import METRICS, covariance_factor, squared_distances
 
 
 def test_mahalanobis_distance_is_the_textbooks():

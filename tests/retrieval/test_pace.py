@@ -7,9 +7,9 @@ import pytest
 
 from closedform import ClosedFormPolicy, Layout
 from closedform.demos.demos import Demos
+from closedform.pacing import breathe, gathered, gently, paced
 from closedform.retrieval import pace
-from closedform.retrieval.index import ExactIndex
-from closedform.retrieval.pace import breathe, gathered, gently, paced
+from closedform.store.index import ExactIndex
 from tests.conftest import planar_demos
 
 

@@ -24,9 +24,9 @@ from closedform.analysis.familiarity import measure_familiarity
 from closedform.analysis.leave_one_out import effective_numbers
 from closedform.policies.saving import verify
 from closedform.retrieval import build
-from closedform.retrieval.faiss_index import FaissIndex
-from closedform.retrieval.in_memory import InMemory
-from closedform.retrieval.recorded_steps import RecordedSteps, rows_record
+from closedform.store.faiss_index import FaissIndex
+from closedform.store.in_memory import InMemory
+from closedform.store.recorded_steps import RecordedSteps, rows_record
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
 from tests.retrieval.test_goal import marked_pushes

@@ -5,7 +5,7 @@ import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.demos.layout import Entry
-from closedform.retrieval.redundancy import copied
+from closedform.weights.redundancy import copied
 from tests.conftest import planar_demos
 
 WIDTH = 4

@@ -9,8 +9,8 @@ from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.demos.encoding import Encoding
 from closedform.demos.rigid import into_frame
 from closedform.kernels.records import Candidates
-from closedform.retrieval.frame import BodyPoses, Frame, frame_axes
-from closedform.retrieval.relation import Relation
+from closedform.transfer.frame import BodyPoses, Frame, frame_axes
+from closedform.weights.terms.relation import Relation
 from tests.conftest import random_demos
 
 WORLDS = {

@@ -5,7 +5,7 @@ import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout, load_policy
 from closedform.demos.layout import Entry
-from closedform.retrieval.selection import LEFT_OUT
+from closedform.judge.selection import LEFT_OUT
 from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS
 
 N_USELESS = 20

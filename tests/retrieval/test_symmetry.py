@@ -12,10 +12,10 @@ from closedform import ClosedFormError, ClosedFormPolicy, Demos, KernelRegressio
 from closedform.analysis.leave_one_out import leave_one_out
 from closedform.demos.encoding import Encoding, rotation_matrix, two_columns
 from closedform.demos.episode import Episode
-from closedform.policies.batch_planner import Numbers
-from closedform.retrieval.goal import Goal
-from closedform.retrieval.penalty import Penalty
-from closedform.retrieval.symmetry import Symmetry
+from closedform.policies.backends.batch_planner import Numbers
+from closedform.rewrites.copies import Symmetry
+from closedform.weights.penalty import Penalty
+from closedform.weights.terms.goal import Goal
 
 PLANE = Layout.parse("hand position 2, block position 2, block angle"), Layout.parse("hand position 2")
 SPACE = (
@@ -93,8 +93,8 @@ def found(demos):
 
 def images_in(plan):
     """Which images of episodes a plan was made of."""
-    assert plan.images is not None
-    return plan.images
+    assert plan.copies is not None
+    return plan.copies
 
 
 WORLDS = {
@@ -195,16 +195,16 @@ def test_reference_kernels_and_torch_agree(world):
 def test_provenance_names_the_recorded_episode(world):
     demos = WORLDS[world](np.random.default_rng(3))
     policy = ClosedFormPolicy(demos, n_diffusion_steps=5, bandwidth=0.01, goal_weight=0.0)
-    n_images = policy.store.n_images
+    n_copies = policy.store.n_copies
     assert policy.episode_ids == list(range(len(demos)))
     assert policy.episodes == demos.episodes
-    assert policy.n_windows == n_images * demos.n_steps
+    assert policy.n_windows == n_copies * demos.n_steps
     for episode in (0, 4):
         for index, image in enumerate(images(policy, demos[episode].observations[1])):
             plan = policy.plan(image.observations[0], seed=0)
             assert (plan.episodes[0], plan.steps[0], images_in(plan)[0]) == (episode, 1, index)
             rows = policy.store.rows_at(plan.episodes, plan.steps, images_in(plan))
-            np.testing.assert_array_equal(policy.store.images_of(rows), images_in(plan))
+            np.testing.assert_array_equal(policy.store.copies_of(rows), images_in(plan))
             np.testing.assert_array_equal(policy.store.episode_ids[policy.store.row_episodes[rows]], plan.episodes)
 
 

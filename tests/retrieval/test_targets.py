@@ -12,7 +12,7 @@ from closedform.errors import ConfigError
 from closedform.evaluation.evaluate import evaluate
 from closedform.files import crc32
 from closedform.policies.nearest_neighbor import NearestNeighborPolicy
-from closedform.retrieval.targets import Displacement, Targets
+from closedform.rewrites.targets import Displacement, Targets
 from tests.evaluation.toy import Displaced, displaced_demos, reach_demos
 
 TOY = "tests.evaluation.toy"

@@ -16,7 +16,7 @@ from closedform import (
     Term,
     load_policy,
 )
-from closedform.retrieval.penalty import Penalty
+from closedform.weights.penalty import Penalty
 from tests.conftest import planar_demos
 
 NO_PENALTY = Penalty.none()
@@ -91,7 +91,7 @@ def test_a_term_that_adds_nothing_changes_no_plan(both_ways):
 
 def test_reference_kernel_and_torch_agree(monkeypatch):
     pytest.importorskip("torch", reason="torch is not installed: pip install 'closedform[neural]'")
-    from closedform.policies.batch_planner import Numbers
+    from closedform.policies.backends.batch_planner import Numbers
 
     demos = demos_of_two_tasks()
     policy = ClosedFormPolicy(demos, terms=[same_task(1, weight=1.0)], bandwidth=0.6, n_action_steps=4)

@@ -9,9 +9,9 @@ from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.analysis.familiarity import measure_familiarity
 from closedform.demos.chosen_layouts import choose_layouts
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
-from closedform.policies.left_over import LeftOver
 from closedform.serve import Service, service, session
 from closedform.serve.observations import ObservationReader, entry_names
+from closedform.weights.terms.action_prefix import ActionPrefix
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 from tests.evaluation.toy import displaced_demos
 from tests.serve.held_plans import held_plans
@@ -252,7 +252,7 @@ def test_real_time_chunking(served):
     left = served.answer({"observation": seen[0]}, session)["actions"][4:]
     agent.plan(seen[0])
     reply = served.answer({"observation": seen[4], "left_over": left, "delay": 2}, session)
-    np.testing.assert_array_equal(reply["actions"], agent.plan(seen[4], LeftOver(left, 2)).actions)
+    np.testing.assert_array_equal(reply["actions"], agent.plan(seen[4], ActionPrefix(left, 2)).actions)
     np.testing.assert_array_equal(reply["actions"][:2], left[:2])
     assert reply["ignored_keys"] == []
     for request in ({"delay": 2}, {"left_over": left, "delay": 9}, {"left_over": "text"}):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from closedform import ClosedFormPolicy, load_demos
-from closedform.retrieval.symmetry_search import FEWEST_EPISODES
+from closedform.judge.symmetry_search import FEWEST_EPISODES
 from closedform.studio import Collection
 from closedform.studio.answers import Answers, at_once
 

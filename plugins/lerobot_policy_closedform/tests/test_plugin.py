@@ -19,8 +19,8 @@ from lerobot.utils.import_utils import register_third_party_plugins
 from closedform import ClosedFormPolicy, Demos, KernelRegressionPolicy, Layout, NearestNeighborPolicy, load_policy
 from closedform.errors import ConfigError, DataError
 from closedform.evaluation.rollout import roll_out
-from closedform.policies.left_over import LeftOver
 from closedform.policies.saving import CHECKED, verify
+from closedform.weights.terms.action_prefix import ActionPrefix
 from lerobot_policy_closedform import ClosedformConfig, ClosedformPolicy, modeling_closedform
 from lerobot_policy_closedform.observations import pusht_poses
 from lerobot_policy_closedform.pusht import LeRobotPushT
@@ -225,7 +225,7 @@ def test_a_chunk_continues_what_is_left_of_the_last_one(demos, delay):
     assert len(left) == 5 and len(padded) == 10
     chunk = theirs.predict_action_chunk(batch_of(second), inference_delay=delay, prev_chunk_left_over=padded)[0]
     assert torch.equal(chunk[:delay], left[:delay])
-    expected = agent.plan(second, LeftOver(left.numpy(), delay)).actions
+    expected = agent.plan(second, ActionPrefix(left.numpy(), delay)).actions
     assert np.array_equal(chunk.numpy(), expected.astype(np.float32))
     for i in range(delay):
         assert torch.equal(queue.get(), chunk[i])

@@ -15,10 +15,10 @@ from closedform.evaluation.rollout import Rollout
 from closedform.policies.agent import Agent
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.demonstration_policy import DemonstrationPolicy
-from closedform.policies.generated import Generated
 from closedform.policies.plan import Plan
-from closedform.retrieval.frame import voters
-from closedform.retrieval.model import Model
+from closedform.store.model import Model
+from closedform.transfer.frame import voters
+from closedform.weights.state import State
 
 LEVELS = (1.0, 0.4, 0.1, 0.0)  # of noise, at which the sampling is shown
 
@@ -146,8 +146,7 @@ def _explain(
     n_samples: int,
     step: int,
 ) -> Explanation:
-    remembered = agent.memory.penalty(policy.store)
-    penalty = lambda store: remembered  # noqa: E731 - as it is now, before the plan is remembered too
+    state = agent.state
     plan = agent.plan(observation)
     model, store, window = policy.model, policy.store, agent.window
     near = model.neighborhood(model.kernel.features(window[None])[0], policy.n_neighbors(model))
@@ -155,14 +154,14 @@ def _explain(
     levels: tuple[float, ...] = ()
     evolution = np.empty((0, n_samples, *plan.actions.shape))
     if isinstance(policy, ClosedFormPolicy):
-        levels, evolution = _evolve(policy, model, window, plan, penalty, seed, n_samples)
+        levels, evolution = _evolve(policy, model, window, plan, state, seed, n_samples)
     return Explanation(
         step=step,
         observation=window[-1],
         plan=plan,
         n_execute=policy.config.n_execute,
         transferred=transferred_chunks(
-            model, window, store.rows_at(plan.episodes, plan.steps, 0 if plan.images is None else plan.images), plan
+            model, window, store.rows_at(plan.episodes, plan.steps, 0 if plan.copies is None else plan.copies), plan
         ),
         nearest=[
             (int(store.episode_ids[store.row_episodes[row]]), int(store.row_steps[row]), float(distance))
@@ -180,14 +179,14 @@ def _evolve(
     model: Model,
     window: np.ndarray,
     plan: Plan,
-    penalty: Any,
+    state: State,
     seed: int,
     n_samples: int,
 ) -> tuple[tuple[float, ...], np.ndarray]:
     """Samples at a few noise levels, in robot units."""
     config, process, sampler = policy.config, policy.config.make_process(), SAMPLERS[policy.config.sampler]
     rng = np.random.default_rng(seed)
-    denoiser = policy.denoiser(window, seed=rng, choice=plan.choice, penalty=penalty)
+    denoiser = policy.denoiser(window, seed=rng, choice=plan.choice, state=state)
     passed: list[tuple[float, np.ndarray]] = []
 
     def keep(step: Step) -> None:
@@ -199,8 +198,9 @@ def _evolve(
     passed.append((0.0, final))
     start = passed[0][0]
     picked = [int(np.argmin([abs(time / start - level) for time, _ in passed])) for level in LEVELS]
-    rest = np.array([plan.choice]), np.empty(1), np.empty(0), np.empty(0), np.empty(0), np.empty(0)
-    chunks = [policy.to_robot(model, window[None], Generated(passed[i][1][None], *rest))[0] for i in picked]
+    chosen = np.array([plan.choice])
+    encoded = [model.transfer.back(passed[i][1][None], chosen, window[None, -1]) for i in picked]
+    chunks = [policy.planner.to_robot(each, window[None])[0] for each in encoded]
     return tuple(passed[i][0] / start for i in picked), np.array(chunks)
 
 

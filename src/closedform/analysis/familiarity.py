@@ -12,7 +12,6 @@ from closedform.analysis.leave_one_out import windows_at
 from closedform.errors import ConfigError, DataError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
-from closedform.retrieval.penalty import Penalty
 
 _GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples spread evenly between whole numbers
 
@@ -94,7 +93,7 @@ def measure_familiarity(
         steps = np.array([0, *np.unique((moments * length).astype(int))])
         windows = windows_at(episodes[index], steps, policy.config.n_obs_steps)
         rest, rng = model.leave_out(index), np.random.default_rng(0)
-        distances = policy.generate(rest, windows, 1, rng, Penalty.none(), explain=False).distances
+        distances = policy.planner_of(rest).batch(windows, 1, rng).distances
         starts.append(distances[0])
         found.append(distances[1:])
     of_starts = Familiarity(np.sort(starts), max(false_alarm_rate, 1 / (len(starts) + 1)))

@@ -10,9 +10,8 @@ import numpy as np
 
 from closedform.demos.episode import Episode
 from closedform.policies.demonstration_policy import DemonstrationPolicy
-from closedform.policies.generated import NEGLIGIBLE, Generated
-from closedform.retrieval.model import Model
-from closedform.retrieval.penalty import Penalty
+from closedform.policies.plan_batch import NEGLIGIBLE, PlanBatch
+from closedform.store.model import Model
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,9 @@ def leave_one_out(
         steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))
         rest = model.leave_out(int(index))
         windows = windows_at(recorded[index], steps, policy.config.n_obs_steps)
-        made = policy.generate(rest, windows, n_samples, np.random.default_rng(seed), Penalty.none(), explain=True)
-        chunks = policy.to_planned(rest, windows, made)[:, :, :horizon]
+        planner = policy.planner_of(rest)
+        made = planner.batch(windows, n_samples, np.random.default_rng(seed), explain=True)
+        chunks = planner.planned(made.actions)[:, :, :horizon]
         differences = np.full((*chunks.shape[:3], encoding.width), np.nan)
         for i, step in enumerate(steps):
             done = encoding.encode(episode.actions[step : step + horizon])
@@ -95,7 +95,7 @@ def effective_numbers(policy: DemonstrationPolicy[Any], n_episodes: int = 8, n_w
     return [number for left_out in found for number in left_out.n_effective.ravel().tolist()]
 
 
-def _departures(model: Model, made: Generated, i: int) -> np.ndarray:
+def _departures(model: Model, made: PlanBatch, i: int) -> np.ndarray:
     """The departures (n,) of the samples of the i-th window."""
     found = []
     for chunk, weights in zip(made.chunks[i], made.weights[i], strict=True):

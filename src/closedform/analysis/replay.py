@@ -86,7 +86,7 @@ def _shown(
         shown |= {"nearer": round(familiarity.share_nearer(plan.distance), 3), "alarm": familiarity.alarm(plan)}
     if not isinstance(policy, DemonstrationPolicy) or plan.choice is None or not len(plan.weights):
         return shown
-    images = 0 if plan.images is None else plan.images
+    images = 0 if plan.copies is None else plan.copies
     rows = policy.model.store.rows_at(plan.episodes, plan.steps, images)[:_MOST_GHOSTS]
     chunks = transferred_chunks(policy.model, window, rows, plan)
     shown["ghosts"] = [

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace
 
 from closedform.diffusion.denoiser import ClosedForm, Denoiser
 from closedform.errors import ConfigError, DataError
-from closedform.retrieval.metric import cholesky
+from closedform.weights.metric import cholesky
 
 Array = Any
 

@@ -15,10 +15,11 @@ from closedform.editing.edited_policy import EditedPolicy, nearest_rows
 from closedform.errors import ConfigError
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
-from closedform.policies.generated import NEGLIGIBLE, refuse_infinite
 from closedform.policies.plan import Plan
+from closedform.policies.plan_batch import NEGLIGIBLE, refuse_infinite
 from closedform.policies.randomness import Streams
-from closedform.retrieval.metric import squared_distances
+from closedform.weights.metric import squared_distances
+from closedform.weights.state import State
 
 
 class AugmentedPolicy(EditedPolicy):
@@ -103,16 +104,16 @@ class AugmentedPolicy(EditedPolicy):
         pairs = zip(*nearest_rows(familiar, windows), strict=True)
         return np.array([np.logaddexp.reduce(log_weights(familiar, *pair, self.c)) for pair in pairs]) + unit
 
-    def plan_together(
-        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
-    ) -> list[Plan]:
+    def step_together(
+        self, windows: Sequence[np.ndarray], states: Sequence[State], rngs: Sequence[np.random.Generator]
+    ) -> list[tuple[Plan, State]]:
         """Plans for several agents in one batch; plans name the demonstrations and the network's share."""
         stacked, rng = np.stack(windows), Streams(rngs)
         denoiser, rows = self._denoiser(stacked, rng)
         steps: list[Any] = []
         actions = refuse_infinite(self.neural.sample_with(replace(denoiser, watch=steps.append), 1, rng))
         shares = torch.stack(steps).mean(0)[:, 0].cpu().numpy().astype(np.float64)
-        return [self._plan(actions[i, 0], stacked[i], rows[i], shares[i]) for i in range(len(stacked))]
+        return [(self._plan(actions[i, 0], stacked[i], rows[i], shares[i]), state) for i, state in enumerate(states)]
 
     def _plan(self, actions: np.ndarray, window: np.ndarray, rows: np.ndarray, shares: np.ndarray) -> Plan:
         used = np.flatnonzero(shares[:-1] > NEGLIGIBLE)
@@ -123,7 +124,7 @@ class AugmentedPolicy(EditedPolicy):
             frame="world",
             episodes=store.episode_ids[store.row_episodes[rows]],
             steps=store.row_steps[rows],
-            images=store.images_of(rows),
+            copies=store.copies_of(rows),
             weights=shares[used],
             distance=self.neural.distance(window),
             neural_share=float(shares[-1]),

@@ -35,13 +35,14 @@ from closedform.policies.folder import (
     write_content,
     write_folder,
 )
-from closedform.policies.generated import refuse_infinite, unmeasured
 from closedform.policies.parameters import ClosedFormParameters
 from closedform.policies.plan import Plan
+from closedform.policies.plan_batch import refuse_infinite, unmeasured
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, Streams, generator
 from closedform.policies.saving import read_policy, write_policy
 from closedform.snapshot import Snapshot
+from closedform.weights.state import State
 
 
 class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
@@ -110,20 +111,23 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
     def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
         """Plans one chunk for one observation (D_o,) or window (N_o, D_o); its distance is the neural policy's."""
         windows = self.windows(real_array(observation, "an observation")[None])
-        return self.plan_together(list(windows), [generator(seed)], [None])[0]
+        return self.step(windows[0], self.begin(), generator(seed))[0]
 
     @property
     def n_together(self) -> int:
         """The same as for the network."""
         return self.neural.n_together
 
-    def plan_together(
-        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
-    ) -> list[Plan]:
+    def step_together(
+        self, windows: Sequence[np.ndarray], states: Sequence[State], rngs: Sequence[np.random.Generator]
+    ) -> list[tuple[Plan, State]]:
         """Plans for several agents in one batch."""
         stacked, rng = np.stack(windows), Streams(rngs)
         actions = refuse_infinite(self.neural.sample_with(self.denoiser(stacked, rng), 1, rng))
-        return [self.neural.neural_plan(actions[i, 0], window) for i, window in enumerate(stacked)]
+        return [
+            (self.neural.neural_plan(actions[i, 0], window), state)
+            for i, (window, state) in enumerate(zip(stacked, states, strict=True))
+        ]
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once."""

@@ -12,7 +12,7 @@ from closedform.errors import ConfigError
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.randomness import Streams
-from closedform.retrieval.metric import squared_distances
+from closedform.weights.metric import squared_distances
 
 
 class GuidedPolicy(EditedPolicy):

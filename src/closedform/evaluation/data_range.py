@@ -9,7 +9,7 @@ import numpy as np
 
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.policy import Policy
-from closedform.retrieval.feature_map import FeatureMap, GeometricFeatures, IdentityFeatures
+from closedform.weights.feature_map import FeatureMap, GeometricFeatures, IdentityFeatures
 
 MARGIN = 0.1  # of the range, beyond which a number is outside; slight extrapolation is not
 ROUNDING = 1e-6  # of the largest number, up to which a constant may differ

@@ -114,7 +114,7 @@ def _planned(
 def followed(policy: Policy[Any], demos: Demos, plan: Plan) -> Iterator[tuple[Episode, int, float]]:
     """The demonstrations behind a plan as they count in it, which may be as mirror images, with steps and weights."""
     symmetry = policy.model.spec.symmetry if isinstance(policy, DemonstrationPolicy) else None
-    images = np.zeros(len(plan.episodes), int) if plan.images is None else plan.images
+    images = np.zeros(len(plan.episodes), int) if plan.copies is None else plan.copies
     for (number, step, weight), image in zip(plan.demonstrations, images, strict=True):
         episode = demos.episodes[number]
         yield episode if symmetry is None else symmetry.image(episode, int(image)), step, weight

@@ -9,8 +9,8 @@ import numpy as np
 
 from closedform.errors import DataError
 from closedform.fleet.fleet_table import reading
-from closedform.retrieval.recall import Recall
-from closedform.retrieval.windows import Windows
+from closedform.store.recall import Recall
+from closedform.store.windows import Windows
 
 COLUMNS = ("row", "vector")
 

@@ -19,18 +19,18 @@ from closedform.fleet.fleet_table import FleetTable, connect, reading
 from closedform.fleet.remote_steps import EpisodeCache, RemoteSteps
 from closedform.fleet.where import quoted
 from closedform.kernels.records import Candidates
-from closedform.retrieval.frame import voters
-from closedform.retrieval.metric import squared_distances
-from closedform.retrieval.model import Found, Model
-from closedform.retrieval.observation_kernel import ObservationKernel
-from closedform.retrieval.penalty import Penalty
-from closedform.retrieval.recall import Recall
-from closedform.retrieval.recorded_steps import features_of, rows_record, store_of
-from closedform.retrieval.saved_index import SCALING
-from closedform.retrieval.spec import ModelSpec
-from closedform.retrieval.summary import Summary
-from closedform.retrieval.transfer import Transfer
-from closedform.retrieval.windows import Windows
+from closedform.store.model import Found, Model
+from closedform.store.recall import Recall
+from closedform.store.recorded_steps import features_of, rows_record, store_of
+from closedform.store.saved_index import SCALING
+from closedform.store.spec import ModelSpec
+from closedform.store.summary import Summary
+from closedform.store.windows import Windows
+from closedform.transfer.frame import voters
+from closedform.transfer.transfer import Transfer
+from closedform.weights.metric import squared_distances
+from closedform.weights.observation_kernel import ObservationKernel
+from closedform.weights.penalty import Penalty
 
 SEARCHES = "searches"  # the table with a row for everything that was published
 FORMAT_VERSION = 1
@@ -82,7 +82,7 @@ class EngineSteps:
         factor = np.ascontiguousarray(kernel.factor_of(features))
         squared = squared_distances(features, query, factor)
         candidates = Candidates(query, rows, features, self.windows.episodes(rows))
-        log_weights = kernel.log_weights(squared, kernel.penalized(squared, candidates, penalty))
+        log_weights = kernel.log_weights(squared, candidates, penalty)
         if log_weights is not None:
             weights = np.exp(log_weights)
             order = np.argsort(-weights, kind="stable")

@@ -19,18 +19,17 @@ from closedform.fleet.fleet_row import REMOVED, FleetRow, read_layouts
 from closedform.fleet.fleet_table import FleetTable, check_alike, checked_uri, live
 from closedform.fleet.replica import Change, Origin, Replica
 from closedform.fleet.where import Where
+from closedform.pacing import gently
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
-from closedform.policies.generated import Made
-from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.parameters import ClosedFormParameters
 from closedform.policies.plan import ReplicaState
 from closedform.policies.saving import save_policy
-from closedform.retrieval.build import build_model, stays_recorded
-from closedform.retrieval.in_memory import InMemory
-from closedform.retrieval.model import Model
-from closedform.retrieval.pace import gently
-from closedform.retrieval.recorded_steps import Progress, RecordedSteps
+from closedform.store.build import build_model, stays_recorded
+from closedform.store.in_memory import InMemory
+from closedform.store.model import Model
+from closedform.store.recorded_steps import Progress, RecordedSteps
+from closedform.weights.state import State
 
 PERIOD = 0.25  # seconds between looks at the fleet's table
 AWAY = 2.0  # seconds without an answer after which the store counts as away
@@ -117,7 +116,7 @@ class FleetPolicy(ClosedFormPolicy):
             if self._replica.n_parts:
                 self._merge()
             content = read_json(self._replica.policy / "config.json", "a saved policy")
-            return self._model, content, self._rows
+            return self.model, content, self._rows
 
     def refresh(self) -> bool:
         """Looks for changes of the fleet now; returns whether the store was reached."""
@@ -164,20 +163,24 @@ class FleetPolicy(ClosedFormPolicy):
         """Another process gets what it holds now, as a `ClosedFormPolicy` that follows nothing."""
         return _itself, (self._snapshot(),)
 
-    def _plan(self, *arguments: Any, **options: Any) -> Made:
-        return self._told(super()._plan(*arguments, **options))
-
-    def _plan_several(
-        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
-    ) -> list[Made]:
-        return [self._told(made) for made in super()._plan_several(windows, rngs, memories)]
-
-    def _told(self, made: Made) -> Made:
-        """The same, with a plan that says how current the replica is."""
-        return made._replace(plan=replace(made.plan, replica=self.replica_state))
+    def step_together(
+        self, windows: Sequence[np.ndarray], states: Sequence[State], rngs: Sequence[np.random.Generator]
+    ) -> list[tuple[Plan, State]]:
+        """Plans that say how current the replica is."""
+        made, replica = super().step_together(windows, states, rngs), self.replica_state
+        return [(replace(plan, replica=replica), state) for plan, state in made]
 
     def _snapshot(self) -> ClosedFormPolicy:
-        names = ("config", "_observation_layout", "_action_layout", "_deadline", "next_episode_id", "terms", "_model")
+        names = (
+            "config",
+            "_observation_layout",
+            "_action_layout",
+            "_deadline",
+            "next_episode_id",
+            "terms",
+            "_backend",
+            "_planner",
+        )
         snapshot = object.__new__(ClosedFormPolicy)
         snapshot.__setstate__({name: getattr(self, name) for name in names})
         return snapshot
@@ -267,10 +270,10 @@ class FleetPolicy(ClosedFormPolicy):
             except ClosedFormError as error:  # this row cannot be used; the others can
                 self._skip(error)
         self._rows = max([self._rows, table.n_rows(), *(row.number + 1 for row in rows)])
-        storage, spec, store = self._model.storage, self._model.spec, self._model.store
+        storage, spec, store = self.model.storage, self.model.spec, self.model.store
         if isinstance(storage, InMemory) and spec.symmetry is None and stays_recorded(spec.search.index, len(store)):
             with gently():
-                self._model = build_model(spec, store.recorded, store.recorded_ids)
+                self._use(build_model(spec, store.recorded, store.recorded_ids))
             self._merge()
         elif self._replica.n_parts > _MOST_PARTS:
             self._merge()
@@ -288,8 +291,8 @@ class FleetPolicy(ClosedFormPolicy):
         self.next_episode_id = max(self.next_episode_id, self._rows)
         save_policy(self._snapshot(), self._replica.policy)
         self._replica.forget(self.next_episode_id)
-        if isinstance(self._model.storage, RecordedSteps):
-            self._model = ClosedFormPolicy.load(self._replica.policy).model
+        if isinstance(self.model.storage, RecordedSteps):
+            self._use(ClosedFormPolicy.load(self._replica.policy).model)
 
 
 def _itself(policy: ClosedFormPolicy) -> ClosedFormPolicy:

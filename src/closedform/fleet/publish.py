@@ -19,10 +19,10 @@ from closedform.fleet.engine_steps import FORMAT_VERSION, SEARCHES
 from closedform.fleet.fleet_policy import FleetPolicy
 from closedform.fleet.fleet_table import connect, writing
 from closedform.fleet.where import check_label, quoted
-from closedform.retrieval.recall import BLOCK, Judged, Recall, single
-from closedform.retrieval.recorded_steps import Progress, RecordedSteps, sample_of
-from closedform.retrieval.saved_index import SCALING
-from closedform.retrieval.windows import Computed
+from closedform.store.recall import BLOCK, Judged, Recall, single
+from closedform.store.recorded_steps import Progress, RecordedSteps, sample_of
+from closedform.store.saved_index import SCALING
+from closedform.store.windows import Computed
 
 N_QUERIES = 50  # windows that recall is measured on
 

@@ -11,7 +11,7 @@ import numpy as np
 from closedform.demos.episode import Episode
 from closedform.errors import DataError
 from closedform.fleet.fleet_table import FleetTable
-from closedform.retrieval.windows import Recorded
+from closedform.store.windows import Recorded
 
 
 class EpisodeCache:

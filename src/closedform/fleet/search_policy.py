@@ -51,13 +51,13 @@ class SearchPolicy(ClosedFormPolicy):
 
     def refresh(self) -> None:
         """Leaves out the episodes that were removed from the fleet."""
-        storage = self._model.storage
+        storage = self.model.storage
         assert isinstance(storage, EngineSteps)
-        self._model = Published(storage.place).model(self._model.spec)
+        self._use(Published(storage.place).model(self.model.spec))
 
     @property
     def n_fetched(self) -> int:
         """How many episodes were fetched so far."""
-        storage = self._model.storage
+        storage = self.model.storage
         assert isinstance(storage, EngineSteps) and isinstance(storage.windows.observations, RemoteSteps)
         return storage.windows.observations.cache.n_fetched

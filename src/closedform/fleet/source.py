@@ -11,7 +11,7 @@ from closedform.fleet.fleet_policy import FleetPolicy
 from closedform.fleet.search_policy import SearchPolicy
 from closedform.fleet.where import Where
 from closedform.policies.closed_form import ClosedFormPolicy
-from closedform.retrieval.recorded_steps import Progress
+from closedform.store.recorded_steps import Progress
 
 PREFIX = "fleet:"
 _EXPECTED = "expected fleet:URI?cache=FOLDER with task, site, robot, outcome, since or until, or fleet:URI?search=NAME"

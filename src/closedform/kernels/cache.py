@@ -116,8 +116,10 @@ def _verify(path: str) -> None:
 @functools.cache
 def _digest_of_sources() -> str:
     """A digest of all kernels: numba detects a change in a function's own file, but not in those that it calls."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    digest, kernels = hashlib.sha256(), Path(__file__).parent
+    for path in sorted(
+        [*kernels.glob("*.py"), *kernels.parent.rglob("*_compiled.py"), *kernels.parent.rglob("compiled_*.py")]
+    ):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -106,19 +106,17 @@ class RelationTerm(NamedTuple):
     touching: float
 
 
-class PenaltyTerm(NamedTuple):
-    """What is added to the squared distances of a few rows: rows (m,), ascending, and values (m,)."""
+class Penalties(NamedTuple):
+    """What is added to the squared distances of a few rows in each plan: the terms that remember, summed.
+
+    Attributes:
+        rows, values: (m,), of all plans, one after the other; the rows of each plan ascend.
+        bounds: (B + 1,), where those of each plan begin, and where the last ones end.
+    """
 
     rows: Any
     values: Any
-
-
-class Terms(NamedTuple):
-    """The terms that the compiled planners implement, added to squared distances; each may be empty."""
-
-    goal: GoalTerm
-    relation: RelationTerm
-    penalty: PenaltyTerm
+    bounds: Any
 
 
 class Transfers(NamedTuple):
@@ -180,52 +178,15 @@ class Draws(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """The observation of one plan.
+    """The observations of some plans.
 
     Attributes:
-        lifted: (1, D_z), what the feature map returns; features are (lifted - offset) * scale.
+        lifted: (B, D_z), what the feature map returns; features are (lifted - offset) * scale.
         offset, scale: (D_z,)
-        poses: (1, bodies, pose width), current; no bodies if nothing is transferred.
+        poses: (B, bodies, pose width), current; no bodies if nothing is transferred.
     """
 
     lifted: Any
     offset: Any
     scale: Any
     poses: Any
-
-
-class Told(NamedTuple):
-    """The actions of one plan and the demonstrations behind it.
-
-    Attributes:
-        actions: (1, 1, N_a * D), encoded, in the current scene.
-        rows, weights: (k,), the demonstrations and their weights, the largest first.
-    """
-
-    actions: Any
-    rows: Any
-    weights: Any
-
-
-class Planned(NamedTuple):
-    """The planner's outputs.
-
-    Attributes:
-        chunks: (B, n, N_a * D), transferred and normalized.
-        choices: (B, H, 2), how: the frame and the grasped body of each hand.
-        distances: (B,), to the nearest neighbor; NaN if distances or weights are not finite.
-        rows: (B, k), the neighbors, -1 beyond the last; or (B, 0) if not requested.
-        weights: (B, n, k), of those rows in each chunk; or (B, n, 0).
-        n_steps: (B, n), diffusion steps taken.
-        ended: (B, n), when the last of them ended.
-        mixed: (B, n), whether each chunk is a mixture of the neighbors' chunks, as it must be.
-    """
-
-    chunks: Any
-    choices: Any
-    distances: Any
-    rows: Any
-    weights: Any
-    n_steps: Any
-    ended: Any
-    mixed: Any

@@ -10,12 +10,12 @@ from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.errors import DataError
 from closedform.neural.config import NeuralConfig
-from closedform.retrieval.feature_map import GeometricFeatures
-from closedform.retrieval.in_memory import InMemory
-from closedform.retrieval.observation_kernel import KernelSpec
-from closedform.retrieval.spec import ModelSpec
-from closedform.retrieval.transfer import TransferSpec
-from closedform.retrieval.window_spec import WindowSpec
+from closedform.store.in_memory import InMemory
+from closedform.store.spec import ModelSpec
+from closedform.store.window_spec import WindowSpec
+from closedform.transfer.transfer import TransferSpec
+from closedform.weights.feature_map import GeometricFeatures
+from closedform.weights.observation_kernel import KernelSpec
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,10 @@ from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, Streams, generator
 from closedform.policies.saving import read_layout
-from closedform.retrieval.feature_map import GeometricFeatures
-from closedform.retrieval.metric import cholesky
 from closedform.snapshot import Snapshot
+from closedform.weights.feature_map import GeometricFeatures
+from closedform.weights.metric import cholesky
+from closedform.weights.state import State
 
 FILES = ("config.json", "policy.safetensors", "training.safetensors")  # of a policy, and of its training
 _UNFINISHED = (".policy.safetensors.new", ".config.json.new", ".training.safetensors.new")  # what a kill may leave
@@ -140,20 +141,23 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
     def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
         """Plans one chunk for one observation (D_o,) or window (N_o, D_o)."""
         windows = self.windows(real_array(observation, "an observation")[None])
-        return self.plan_together(list(windows), [generator(seed)], [None])[0]
+        return self.step(windows[0], self.begin(), generator(seed))[0]
 
     @property
     def n_together(self) -> int:
         """How many plans to make per batch: several on a CPU, many on a GPU."""
         return 512 if self.device.type == "cuda" else 25
 
-    def plan_together(
-        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
-    ) -> list[Plan]:
+    def step_together(
+        self, windows: Sequence[np.ndarray], states: Sequence[State], rngs: Sequence[np.random.Generator]
+    ) -> list[tuple[Plan, State]]:
         """Plans for several agents in one batch."""
         stacked, rng = np.stack(windows), Streams(rngs)
         actions = self.sample_with(self.denoiser(self.features_of(stacked)), 1, rng)
-        return [self.neural_plan(actions[i, 0], window) for i, window in enumerate(stacked)]
+        return [
+            (self.neural_plan(actions[i, 0], window), state)
+            for i, (window, state) in enumerate(zip(stacked, states, strict=True))
+        ]
 
     def neural_plan(self, actions: np.ndarray, window: np.ndarray) -> Plan:
         """A plan that names no demonstrations."""

@@ -1,7 +1,7 @@
 """Policies made of demonstrations, and the agents that run them."""
 
 from closedform.policies.agent import Agent
-from closedform.policies.batch_planner import BatchPlanner
+from closedform.policies.backends.batch_planner import BatchPlanner
 from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig, KernelConfig, PolicyConfig

@@ -12,10 +12,11 @@ from closedform.demos.episode import real_array
 from closedform.errors import DataError
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed, generator
+from closedform.weights.state import State
 
 if TYPE_CHECKING:
-    from closedform.policies.left_over import LeftOver
     from closedform.policies.policy import Policy
+    from closedform.weights.terms.action_prefix import ActionPrefix
 
 
 class Agent:
@@ -34,7 +35,7 @@ class Agent:
 
     Attributes:
         last_plan: the plan whose actions are being executed.
-        memory: what the policy remembers of the episode.
+        state: what the policy carries from plan to plan.
         rng: its random numbers.
     """
 
@@ -54,7 +55,7 @@ class Agent:
         self._queue: deque[np.ndarray] = deque()
         if self._perceiver is not None:
             self._perceiver.reset()
-        self.memory = self.policy.start_memory()
+        self.state = self.policy.begin()
         self.last_plan: Plan | None = None
 
     def __repr__(self) -> str:
@@ -82,32 +83,30 @@ class Agent:
             self.observe(observation)
         return self.next_action()
 
-    def plan(self, observation: Any, left_over: LeftOver | None = None) -> Plan:
+    def plan(self, observation: Any, prefix: ActionPrefix | None = None) -> Plan:
         """Plans now; the next `n_execute` calls of `act` execute it.
 
         Args:
             observation: (D_o,), the newest one.
-            left_over: actions of the last chunk that the plan has to continue; see `LeftOver`.
+            prefix: actions of the last chunk that the plan has to continue.
         """
         self.observe(observation)
-        if left_over is None:
-            plan = self.policy.plan_remembering(self.window, self.rng, self.memory)
-        else:
-            memory = left_over.condition(self.policy, self.window, self.memory)
-            plan = self.policy.plan_remembering(self.window, self.rng, memory)
-            plan = left_over.join(plan, self.policy.action_layout)
-        self.follow(plan)
-        return plan
+        state = self.state if prefix is None else self.policy.conditioned(self.state, self.window, prefix)
+        plan, state = self.policy.step(self.window, state, self.rng)
+        self.follow(plan if prefix is None else prefix.join(plan, self.policy.action_layout), state)
+        assert self.last_plan is not None
+        return self.last_plan
 
-    def follow(self, plan: Plan) -> None:
-        """Executes a plan from its first action on."""
+    def follow(self, plan: Plan, state: State) -> None:
+        """Executes a plan from its first action on, and takes the state after it."""
+        self.state = state
         self._queue = deque(plan.actions[: self.policy.config.n_execute])
         self.last_plan = plan
 
     def next_action(self) -> np.ndarray:
         """The next action of the plan that is being executed."""
         action = self._queue.popleft().copy()
-        self.policy.acted(action, self.memory)
+        self.state = self.policy.acted(self.state, action)
         return action
 
     def observe(self, observation: Any) -> None:
@@ -128,11 +127,11 @@ def act_together(agents: Sequence[Agent], observations: Sequence[Any]) -> list[n
         agent.observe(observation)
     planning = [agent for agent in agents if agent.plans_next]
     if planning:
-        plans = planning[0].policy.plan_together(
+        made = planning[0].policy.step_together(
             [agent.window for agent in planning],
+            [agent.state for agent in planning],
             [agent.rng for agent in planning],
-            [agent.memory for agent in planning],
         )
-        for agent, plan in zip(planning, plans, strict=True):
-            agent.follow(plan)
+        for agent, (plan, state) in zip(planning, made, strict=True):
+            agent.follow(plan, state)
     return [agent.next_action() for agent in agents]

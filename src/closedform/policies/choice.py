@@ -18,7 +18,7 @@ from closedform.policies.folder import SHIPPED, find_folder
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
 from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
-from closedform.retrieval.recorded_steps import Progress
+from closedform.store.recorded_steps import Progress
 
 FORMAT = "closedform-config"
 FORMAT_VERSION = 1

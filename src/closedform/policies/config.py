@@ -12,7 +12,7 @@ from closedform.diffusion.process import DDPM, Flow, Process
 from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.errors import ConfigError
 from closedform.policies.horizons import N_ACTION_STEPS, N_EXECUTE, horizons
-from closedform.retrieval.metric import METRICS
+from closedform.weights.metric import METRICS
 
 PROCESSES = ("flow", "ddpm_cosine", "ddpm_linear")
 TARGETS = ("auto", "off")

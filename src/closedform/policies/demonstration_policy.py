@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar, TypeVar, Unpack
 
@@ -18,31 +17,33 @@ from closedform.demos.episode import Episode, real_array
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
+from closedform.limits import check_size
+from closedform.pacing import breathe, gently
 from closedform.pixels.saved_perceiver import perceiver_of
+from closedform.policies.backends.backend import Backend
 from closedform.policies.config import PolicyConfig, shown
-from closedform.policies.continuation import continuation_scale
 from closedform.policies.deadline import Deadline
-from closedform.policies.generated import Generated, Made, refuse_infinite, refuse_unsound
-from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.model_spec import DEFAULT_NEIGHBORS, find_targets, model_spec, show_symmetry
 from closedform.policies.parameters import ClosedFormParameters, name_parameters
 from closedform.policies.plan import Plan
+from closedform.policies.planner import Planner
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, generator
 from closedform.policies.saving import save_policy
-from closedform.retrieval.build import build_model
-from closedform.retrieval.goal import Goal
-from closedform.retrieval.limits import check_size
-from closedform.retrieval.model import Model
-from closedform.retrieval.pace import breathe, gently, plan_begins
-from closedform.retrieval.penalty import Penalty
-from closedform.retrieval.recall import Recall
-from closedform.retrieval.recorded_steps import Progress
-from closedform.retrieval.spec import ModelSpec
-from closedform.retrieval.store import Store
-from closedform.retrieval.symmetry import Symmetry
-from closedform.retrieval.targets import Targets
-from closedform.retrieval.term import Term
+from closedform.rewrites.copies import Symmetry
+from closedform.rewrites.targets import Targets
+from closedform.store.build import build_model
+from closedform.store.model import Model
+from closedform.store.recall import Recall
+from closedform.store.recorded_steps import Progress
+from closedform.store.spec import ModelSpec
+from closedform.store.store import Store
+from closedform.weights.penalty import Penalty
+from closedform.weights.state import RememberingTerm, State
+from closedform.weights.term import Term
+from closedform.weights.terms.continuation import Continuation
+from closedform.weights.terms.goal import Goal
+from closedform.weights.terms.loop_memory import LoopMemory
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
 
@@ -147,26 +148,31 @@ class DemonstrationPolicy(Policy[ConfigT]):
         self._deadline = Deadline(getattr(config, "deadline", None))
         self.next_episode_id = next_id
         self.terms = tuple(terms)
-        self._model = make_model(spec)
-        self.check_size(self._model, 1, 1)
+        self._backend = self._make_backend()
+        self._use(make_model(spec))
+        self.check_size(self.model, 1, 1)
         for caution in self._cautions():
             warnings.warn(caution, ClosedFormWarning, stacklevel=3)
 
     def _cautions(self) -> list[str]:
         """Warnings about parameters that do not fit the demonstrations."""
-        asked, found = self.config.n_neighbors, len(self._model)
+        asked, found = self.config.n_neighbors, len(self.model)
         few = asked is not None and asked > found and asked != PolicyConfig.PAPER["n_neighbors"]  # a preset's
         return [f"n_neighbors is {asked}, but there are only {found} windows: using all"] if few else []
+
+    def _use(self, model: Model) -> None:
+        """Plans from a model from now on."""
+        self._planner = self.planner_of(model)
 
     @property
     def model(self) -> Model:
         """The current model: an immutable value, which `add` and `remove` replace."""
-        return self._model
+        return self._planner.model
 
     @property
     def store(self) -> Store:
         """The current demonstrated windows."""
-        return self._model.store
+        return self.model.store
 
     @property
     def observation_layout(self) -> Layout:
@@ -181,7 +187,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     @property
     def targets(self) -> Targets | None:
         """The conversion of actions into the targets that are planned; None if actions are planned as they are."""
-        return self._model.spec.targets
+        return self.model.spec.targets
 
     @property
     def episode_ids(self) -> list[int]:
@@ -201,7 +207,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     @property
     def index_recall(self) -> Recall | None:
         """The recall relative to exact search; None if the search is exact."""
-        return self._model.recall
+        return self.model.recall
 
     def fingerprint(self) -> dict[str, Any]:
         """How many episodes and steps it holds, and their checksum."""
@@ -217,9 +223,9 @@ class DemonstrationPolicy(Policy[ConfigT]):
             episode = as_episode(episode, self.next_episode_id)
             breathe()
             check_episode(episode, self.next_episode_id, self.observation_layout, self.action_layout)
-            model = self._model.add(episode, self.next_episode_id)
+            model = self.model.add(episode, self.next_episode_id)
             model.prepare()
-            self._model = model
+            self._use(model)
             self.next_episode_id += 1
             return self.next_episode_id - 1
 
@@ -228,9 +234,9 @@ class DemonstrationPolicy(Policy[ConfigT]):
         if not isinstance(episode_id, Integral) or isinstance(episode_id, bool):
             raise DataError(f"expected the id of an episode, a whole number, found {episode_id!r}")
         with self._lock, gently():
-            model = self._model.remove(episode_id)
+            model = self.model.remove(episode_id)
             model.prepare()
-            self._model = model
+            self._use(model)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -245,6 +251,31 @@ class DemonstrationPolicy(Policy[ConfigT]):
         episode = next(episode for episode in self.episodes if len(episode))
         self.plan(episode.observations[0], seed=0)
 
+    @property
+    def planner(self) -> Planner:
+        """What plans from the current model."""
+        return self._planner
+
+    def planner_of(self, model: Model) -> Planner:
+        """What plans from another model, such as one without an episode."""
+        n_neighbors = self.config.n_neighbors or DEFAULT_NEIGHBORS
+        return Planner(model, self._backend, n_neighbors, self._remembering(model), self._deadline)
+
+    @abstractmethod
+    def _make_backend(self) -> Backend:
+        """What does the work of planning."""
+
+    def _remembering(self, model: Model) -> tuple[RememberingTerm, ...]:
+        """The terms that remember, before the first plan."""
+        config = self.config
+        if not (config.loop_memory or config.continuation):
+            return ()
+        hold = config.rest and not any(isinstance(term, Goal) for term in model.kernel.terms)
+        memory = LoopMemory(config.loop_memory, config.n_execute, hold_at_end=hold, loop_delay=config.pace)
+        if not config.continuation:
+            return (memory,)
+        return memory, Continuation(config.continuation, config.n_execute, hold_at_end=hold)
+
     def plan(self, observation: Any, *, seed: Seed = None, penalty: np.ndarray | None = None) -> Plan:
         """Plans one chunk for one observation.
 
@@ -254,138 +285,38 @@ class DemonstrationPolicy(Policy[ConfigT]):
             seed: an integer or a generator; the same seed gives the same chunk.
             penalty: (n_windows,), added to the squared distance of each window.
         """
-        observation = self.perceived(observation)
-        if penalty is None:
-            return self.plan_with_model(observation, seed=seed).plan
-        extra = real_array(penalty, "penalty").astype(np.float64)
-
-        def checked(store: Store) -> Penalty:
+        planner = self._planner
+        window = self.windows(real_array(self.perceived(observation), "an observation")[None])[0]
+        state, store = planner.begin(), planner.model.store
+        if penalty is not None:
+            extra = real_array(penalty, "penalty").astype(np.float64)
             if extra.shape != (len(store),) or not (np.isfinite(extra) & (extra >= 0)).all():
                 raise DataError(f"penalty: expected {len(store)} numbers of 0 or more, found shape {extra.shape}")
-            return Penalty.of(extra)
+            state = replace(state, store=store, once=Penalty.of(extra))
+        return planner.step(window, state, generator(seed))[0]
 
-        return self.plan_with_model(observation, seed=seed, penalty=checked).plan
+    def begin(self) -> State:
+        """The state of an agent before its first plan of an episode."""
+        return self._planner.begin()
 
-    def start_memory(self) -> LoopMemory:
-        """A new agent's memory of the demonstrations it uses."""
-        config, objects = self.config, any(isinstance(term, Goal) for term in self._model.kernel.terms)
-        rest = config.rest and not objects
-        memory = LoopMemory(
-            config.loop_memory, config.n_execute, rest=rest, pace=config.pace, continuation=config.continuation
-        )
-        if self.targets is not None:
-            memory.lead = self.targets.start()
-        return memory
+    def acted(self, state: State, action: np.ndarray) -> State:
+        """The state after an action, which moved the controller's target."""
+        if self.targets is None or state.target_offset is None:
+            return state
+        return replace(state, target_offset=self.targets.after(state.target_offset, action))
 
-    def acted(self, action: np.ndarray, memory: LoopMemory) -> None:
-        """Updates the controller's target after an action."""
-        if self.targets is not None and memory.lead is not None:
-            memory.lead = self.targets.after(memory.lead, action)
-
-    def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: LoopMemory) -> Plan:
-        """Plans with an agent's memory, and updates it."""
-        made = self._plan(window[None], rng, memory.penalty, self._deadline.clock(), memory.lead)
-        planned = self._deadline.clock()
-        self._remember(made, memory)
-        self._deadline.remembered(planned)
-        return made.plan
-
-    def plan_together(
-        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
-    ) -> list[Plan]:
+    def step_together(
+        self, windows: Sequence[np.ndarray], states: Sequence[State], rngs: Sequence[np.random.Generator]
+    ) -> list[tuple[Plan, State]]:
         """Plans for several agents at once, each exactly as if it planned alone."""
-        if len(windows) == 1:
-            return [self.plan_remembering(windows[0], rngs[0], memories[0])]
-        plans = self.plan_first(windows, rngs, memories)
-        for _, remember in plans:
-            remember()
-        return [plan for plan, _ in plans]
-
-    def plan_first(
-        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
-    ) -> list[tuple[Plan, Callable[[], None]]]:
-        """`plan_together`; the functions returned update the memories."""
-        several = self._plan_several(windows, rngs, memories)
-        return [
-            (made.plan, partial(self._remember, made, memory)) for made, memory in zip(several, memories, strict=True)
-        ]
-
-    def _plan_several(
-        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[LoopMemory]
-    ) -> list[Made]:
-        clock = self._deadline.clock
-        return [
-            self._plan(window[None], rng, memory.penalty, clock(), memory.lead)
-            for window, rng, memory in zip(windows, rngs, memories, strict=True)
-        ]
-
-    def _remember(self, made: Made, memory: LoopMemory) -> None:
-        scale = continuation_scale(made.plan.distance, made.model.kernel.h)
-        memory.remember(made.rows, made.plan.weights, made.model.store, scale)
-
-    def plan_with_model(
-        self, observation: Any, *, seed: Seed, penalty: Callable[[Store], Penalty] | None = None
-    ) -> Made:
-        """`plan`, together with the model and rows it was made from; the penalty is a function of the store."""
-        began = self._deadline.clock()
-        windows = self.windows(real_array(observation, "an observation")[None])
-        return self._plan(windows, generator(seed), penalty, began)
-
-    def _plan(
-        self,
-        windows: np.ndarray,
-        rng: np.random.Generator,
-        penalty: Callable[[Store], Penalty] | None,
-        began: float,
-        lead: np.ndarray | None = None,
-    ) -> Made:
-        """Plans for a checked window (1, N_o, D_o); `lead` is that of `Targets.to_actions`."""
-        plan_begins()
-        model = self._model
-        extra = Penalty.none() if penalty is None else penalty(model.store)
-        made = self.generate(model, windows, 1, rng, extra, explain=True, began=began)
-        told = Made.of(made, model, self.to_robot(model, windows, made, lead)[0, 0])
-        if made.ended.size and not math.isnan(made.ended[0, 0]):
-            self._deadline.finished(made.ended[0, 0])
-        return told
+        return self._planner.step_together(windows, states, rngs)
 
     def sample(self, observations: Any, n_samples: int = 1, *, seed: Seed = None) -> np.ndarray:
         """Samples chunks (B, n_samples, N_a, D_a) for many observations at once, on all cores if that pays off."""
-        model = self._model
+        planner = self._planner
         windows = self.sampling_windows(observations, n_samples)
-        self.check_size(model, len(windows), int(n_samples))
-        made = self.generate(model, windows, int(n_samples), generator(seed), Penalty.none(), explain=False)
-        return self.to_robot(model, windows, made)
-
-    @abstractmethod
-    def _generate(
-        self,
-        model: Model,
-        windows: np.ndarray,
-        n_samples: int,
-        rng: np.random.Generator,
-        penalty: Penalty,
-        *,
-        explain: bool,
-        began: float | None = None,
-    ) -> Generated:
-        """Makes chunks for windows (B, N_o, D_o).
-
-        Args:
-            model: what to plan from.
-            windows: the observations.
-            n_samples: chunks for each.
-            rng: random numbers.
-            penalty: added to squared distances.
-            explain: whether to return rows and weights.
-            began: when the plan began, if it is subject to the deadline.
-        """
-
-    def generate(self, *arguments: Any, **options: Any) -> Generated:
-        """`_generate`, with an error for observations and chunks that are not finite or not mixtures."""
-        with np.errstate(over="ignore", invalid="ignore"):  # the distance is then not finite
-            made = self._generate(*arguments, **options)
-        return refuse_unsound(made)
+        self.check_size(planner.model, len(windows), int(n_samples))
+        return planner.sample(windows, int(n_samples), generator(seed))
 
     def check_size(self, model: Model, n_plans: int, n_samples: int) -> None:
         """Refuses to plan if it would take too much memory."""
@@ -402,23 +333,6 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def n_neighbors(self, model: Model) -> int:
         """k, at most the number of the model's windows."""
         return min(self.config.n_neighbors or DEFAULT_NEIGHBORS, len(model))
-
-    def to_robot(
-        self, model: Model, windows: np.ndarray, made: Generated, lead: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Converts normalized chunks to robot units. -> (B, n, N_a, D_a)."""
-        return self.to_actions(model, windows, self.to_planned(model, windows, made), lead)
-
-    def to_planned(self, model: Model, windows: np.ndarray, made: Generated) -> np.ndarray:
-        """The same, before planned targets are converted back to displacements."""
-        return refuse_infinite(model.transfer.to_robot(made.chunks, made.choices, windows[:, -1]))
-
-    def to_actions(
-        self, model: Model, windows: np.ndarray, chunks: np.ndarray, lead: np.ndarray | None = None
-    ) -> np.ndarray:
-        """The robot's actions for planned ones, (B, n, N_a, D_a)."""
-        targets = model.spec.targets
-        return chunks if targets is None else targets.to_actions(chunks, windows[:, None, -1], lead)
 
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder: config.json, policy.safetensors, and the index of a large one; see `load`."""

@@ -11,21 +11,21 @@ import numpy as np
 from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.errors import ConfigError
+from closedform.judge.symmetry_search import find_mirrored
 from closedform.policies.config import KernelConfig, PolicyConfig
-from closedform.retrieval.build import stays_recorded
-from closedform.retrieval.feature_map import make_feature_map
-from closedform.retrieval.goal import Goal
-from closedform.retrieval.in_memory import InMemory
-from closedform.retrieval.model import Model
-from closedform.retrieval.observation_kernel import KernelSpec
-from closedform.retrieval.relation import Relation
-from closedform.retrieval.spec import ModelSpec, SearchSpec
-from closedform.retrieval.symmetry import Symmetry
-from closedform.retrieval.symmetry_search import find_mirrored
-from closedform.retrieval.targets import Targets
-from closedform.retrieval.term import Term
-from closedform.retrieval.transfer import TransferSpec
-from closedform.retrieval.window_spec import WindowSpec
+from closedform.rewrites.copies import Symmetry
+from closedform.rewrites.targets import Targets
+from closedform.store.build import stays_recorded
+from closedform.store.in_memory import InMemory
+from closedform.store.model import Model
+from closedform.store.spec import ModelSpec, SearchSpec
+from closedform.store.window_spec import WindowSpec
+from closedform.transfer.transfer import TransferSpec
+from closedform.weights.feature_map import make_feature_map
+from closedform.weights.observation_kernel import KernelSpec
+from closedform.weights.term import Term
+from closedform.weights.terms.goal import Goal
+from closedform.weights.terms.relation import Relation
 
 DEFAULT_NEIGHBORS = 2000
 

@@ -2,83 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
 from closedform.diffusion.mixture import is_mixture
+from closedform.policies.backends.backend import Query
+from closedform.policies.backends.reference import put
 from closedform.policies.config import KernelConfig, PolicyConfig
-from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy
-from closedform.policies.generated import Generated, unmeasured
+from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.plan_batch import PlanBatch, unmeasured
 from closedform.policies.saving import register_policy
-from closedform.retrieval.model import Model
-from closedform.retrieval.penalty import Penalty
+from closedform.store.model import Model
 
 
-class _WeightedAverage(DemonstrationPolicy[ConfigT]):
-    """Plans the average of the neighbors' chunks, with weights that depend on their distances alone."""
+class Average:
+    """The backend that plans the average of the neighbors' chunks, without diffusion.
 
-    _width: ClassVar[float | None] = None  # divides squared distances instead of 2 h^2
+    Args:
+        weigh: the weights (k,) of neighbors, which sum to one, for their log weights.
+        width: divides squared distances instead of 2 h^2.
+    """
 
-    def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+    n_steps: ClassVar[int] = 0
 
-    def _generate(
-        self,
-        model: Model,
-        windows: np.ndarray,
-        n_samples: int,
-        rng: np.random.Generator,
-        penalty: Penalty,
-        *,
-        explain: bool,
-        began: float | None = None,
-    ) -> Generated:
-        chunks, choices, distances, rows, weights, mixed = [], [], [], [], [], []
-        k = self.n_neighbors(model)
-        for b, query in enumerate(model.kernel.features(windows)):
-            near = model.neighborhood(query, k)
-            log_weights = near.log_weights(model, penalty, self._width)
+    def __init__(self, weigh: Callable[[np.ndarray], np.ndarray], width: float | None = None):
+        self._weigh, self._width = weigh, width
+
+    def fill(self, model: Model, query: Query) -> PlanBatch:
+        """All plans, one after the other."""
+        batch = query.unfilled(model)
+        batch.n_steps[:], batch.ended[:] = 0, np.nan
+        for b, features in enumerate(model.kernel.features(query.windows)):
+            near = model.neighborhood(features, query.k)
+            log_weights = near.log_weights(model, query.penalty(b), self._width)
             if log_weights is None:
                 raise unmeasured(b)
             share = self._weigh(log_weights)
             used = np.flatnonzero(share)
             candidates = model.normalized_chunks(near.rows[used], near.choice)
-            chunks.append(share[used] @ candidates)
-            mixed.append(is_mixture(chunks[-1], candidates))
-            choices.append(near.choice)
-            distances.append(near.distance)
-            missing = k - len(near.rows)
-            rows.append(np.pad(near.rows, (0, missing), constant_values=-1))
-            weights.append(np.pad(share, (0, missing)))
-        return Generated(
-            chunks=np.repeat(np.array(chunks)[:, None], n_samples, axis=1),
-            choices=np.array(choices),
-            distances=np.array(distances),
-            rows=np.array(rows),
-            weights=np.repeat(np.array(weights)[:, None], n_samples, axis=1),
-            n_steps=np.empty((len(chunks), 0), np.int64),
-            ended=np.empty((len(chunks), 0)),
-            mixed=np.array(mixed)[:, None],
-        )
+            batch.chunks[b] = share[used] @ candidates
+            batch.mixed[b] = is_mixture(batch.chunks[b], candidates)
+            put(batch, b, model, near, query, share)
+        return batch
+
+
+def _nearest(log_weights: np.ndarray) -> np.ndarray:
+    weights = np.zeros(len(log_weights))
+    weights[np.argmax(log_weights)] = 1.0
+    return weights
+
+
+def _shared(log_weights: np.ndarray) -> np.ndarray:
+    weights = np.exp(log_weights)
+    return weights / weights.sum()
 
 
 @register_policy
-class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
+class NearestNeighborPolicy(DemonstrationPolicy[PolicyConfig]):
     """Repeats the nearest demonstrated chunk: the paper's 1-NN policy (its appendix "1-NN Policy")."""
 
     config_class: ClassVar[type[PolicyConfig]] = PolicyConfig
 
-    _width: ClassVar[float | None] = 1.0
-
-    def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
-        weights = np.zeros(len(log_weights))
-        weights[np.argmax(log_weights)] = 1.0
-        return weights
+    def _make_backend(self) -> Average:
+        return Average(_nearest, width=1.0)
 
 
 @register_policy
-class KernelRegressionPolicy(_WeightedAverage[KernelConfig]):
+class KernelRegressionPolicy(DemonstrationPolicy[KernelConfig]):
     """Averages the neighbors' chunks with the observation kernel's weights (Nadaraya and Watson).
 
     This is the locally weighted regression of VINN (Pari et al., 2021) with the paper's metric: the closed-form policy
@@ -87,6 +79,5 @@ class KernelRegressionPolicy(_WeightedAverage[KernelConfig]):
 
     config_class: ClassVar[type[PolicyConfig]] = KernelConfig
 
-    def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
-        weights = np.exp(log_weights)
-        return weights / weights.sum()
+    def _make_backend(self) -> Average:
+        return Average(_shared)

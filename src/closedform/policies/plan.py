@@ -48,7 +48,7 @@ class Plan:
         choice: (hands, 2), the frame and the grasped body of each hand, as numbered by the store.
         n_steps: diffusion steps taken; 0 for policies without diffusion.
         complete: whether all diffusion steps were taken before the deadline.
-        images: (m,), which image of its episode each demonstration is where bodies are symmetric: 0 as it was recorded,
+        copies: (m,), which copy of its episode each demonstration is where bodies are symmetric: 0 as it was recorded,
             else turned or mirrored; None if there was no demonstration to ask.
         replica: how current a fleet's demonstrations were; None if the policy has its own.
     """
@@ -65,7 +65,7 @@ class Plan:
     choice: np.ndarray | None = None
     n_steps: int = 0
     complete: bool = True
-    images: np.ndarray | None = None
+    copies: np.ndarray | None = None
     replica: ReplicaState | None = None
 
     @property

@@ -14,15 +14,17 @@ from closedform.demos.episode import real_array
 from closedform.demos.layout import Layout
 from closedform.device import check_device
 from closedform.errors import ConfigError, DataError
+from closedform.finite import all_finite
 from closedform.policies.agent import Agent
 from closedform.policies.config import shown
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed
 from closedform.policies.saving import load_policy
-from closedform.retrieval.finite import all_finite
+from closedform.weights.state import State
 
 if TYPE_CHECKING:
     from closedform.pixels.perceiver import Perceiver
+    from closedform.weights.terms.action_prefix import ActionPrefix
 
 
 class ActingConfig(Protocol):
@@ -113,38 +115,35 @@ class Policy(ABC, Generic[ConfigT]):
     def save(self, folder: Any) -> None:
         """Writes the policy to a folder; see `load`."""
 
-    def start_memory(self) -> Any:
-        """The memory of a new agent, kept from plan to plan during an episode; None if there is none."""
-        return None
+    def begin(self) -> State:
+        """The state of an agent before its first plan of an episode."""
+        return State()
 
-    def plan_remembering(self, window: np.ndarray, rng: np.random.Generator, memory: Any) -> Plan:
-        """Plans for an agent, which has checked the window (N_o, D_o); updates its memory."""
-        return self.plan(window, seed=rng)
+    def step(self, window: np.ndarray, state: State, rng: np.random.Generator) -> tuple[Plan, State]:
+        """Plans for an agent, which has checked the window (N_o, D_o); returns the plan and the state after it."""
+        return self.step_together([window], [state], [rng])[0]
 
-    def acted(self, action: np.ndarray, memory: Any) -> None:
-        """Called after every action (D_a,) that an agent executes; may update its memory."""
-        return
+    @abstractmethod
+    def step_together(
+        self, windows: Sequence[np.ndarray], states: Sequence[State], rngs: Sequence[np.random.Generator]
+    ) -> list[tuple[Plan, State]]:
+        """`step` for several agents at once; each plan is what its agent would get alone, up to rounding."""
+
+    def acted(self, state: State, action: np.ndarray) -> State:
+        """The state after an action (D_a,) that an agent executes."""
+        return state
+
+    def conditioned(self, state: State, window: np.ndarray, prefix: ActionPrefix) -> State:
+        """The state from which the next plan, for a checked window (N_o, D_o), continues actions."""
+        raise ConfigError(
+            "left_over: expected a ClosedFormPolicy with tau of more than 0 whose actions are planned as they are, "
+            f"found {type(self).__name__}"
+        )
 
     @property
     def n_together(self) -> int:
         """How many episodes it is worth planning for at once; 1 if that saves no time."""
         return 1
-
-    def plan_together(
-        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
-    ) -> list[Plan]:
-        """Plans for several agents at once; each plan is what its agent would get alone, up to rounding."""
-        parts = zip(windows, rngs, memories, strict=True)
-        return [self.plan_remembering(window, rng, memory) for window, rng, memory in parts]
-
-    def plan_first(
-        self, windows: Sequence[np.ndarray], rngs: Sequence[np.random.Generator], memories: Sequence[Any]
-    ) -> list[tuple[Plan, Callable[[], None]]]:
-        """`plan_together`, for those who need plans before anything else.
-
-        With each plan comes a function that updates the agent's memory, to be called before the agent plans again.
-        """
-        return [(plan, _nothing_to_remember) for plan in self.plan_together(windows, rngs, memories)]
 
     def agent(self, seed: Seed = None) -> Agent:
         """An agent to run one episode at a time, with its own randomness."""
@@ -208,7 +207,3 @@ class Policy(ABC, Generic[ConfigT]):
         if not isinstance(policy, cls):
             raise ConfigError(f"{folder}: expected a {cls.__name__}, found a {type(policy).__name__}")
         return policy
-
-
-def _nothing_to_remember() -> None:
-    """What is left to do after a plan of a policy that remembers nothing."""

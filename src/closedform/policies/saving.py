@@ -38,15 +38,15 @@ from closedform.policies.folder import (
     write_content,
     write_folder,
 )
-from closedform.retrieval.build import EXACT_UP_TO, build_model
-from closedform.retrieval.model import Model
-from closedform.retrieval.recorded_steps import RecordedSteps
-from closedform.retrieval.saved_index import SavedIndex
-from closedform.retrieval.spec import ModelSpec
-from closedform.retrieval.symmetry import Symmetry
-from closedform.retrieval.targets import Targets
-from closedform.retrieval.term import Term
+from closedform.rewrites.copies import Symmetry
+from closedform.rewrites.targets import Targets
 from closedform.snapshot import Snapshot
+from closedform.store.build import EXACT_UP_TO, build_model
+from closedform.store.model import Model
+from closedform.store.recorded_steps import RecordedSteps
+from closedform.store.saved_index import SavedIndex
+from closedform.store.spec import ModelSpec
+from closedform.weights.term import Term
 
 if TYPE_CHECKING:
     from closedform.policies.demonstration_policy import DemonstrationPolicy
@@ -100,13 +100,13 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
 def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     """Writes the files of a policy into an empty folder."""
     model, store = policy.model, policy.store
-    recorded = store.episodes[:: store.n_images]  # with removed ones, if their rows stay in the index
+    recorded = store.episodes[:: store.n_copies]  # with removed ones, if their rows stay in the index
     lengths = np.array([len(episode) for episode in recorded])
     arrays = {
         "observations": _joined([episode.observations for episode in recorded]),
         "actions": _joined([episode.actions for episode in recorded]),
         "lengths": lengths,
-        "episode_ids": np.ascontiguousarray(store.episode_ids[:: store.n_images]),
+        "episode_ids": np.ascontiguousarray(store.episode_ids[:: store.n_copies]),
     }
     content = {
         "type": "closedform",  # by which LeRobot finds its plugin

@@ -37,7 +37,7 @@ class OpenpiServer(WebSocketServer):
     @contextlib.contextmanager
     def _working(self) -> Iterator[None]:
         with (
-            contextlib.closing(Planners(self._answer, self._service.settle, self._config.n_threads)) as self._planners,
+            contextlib.closing(Planners(self._answer, self._config.n_threads)) as self._planners,
             ThreadPoolExecutor(1, "closedform-learn") as self._learner,  # new demonstrations must not hold up plans
         ):
             yield

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 MOST = 64  # requests answered together
-_IDLE = 0.02  # seconds without requests after which there is time for what is left to do
 
 
 class Planners:
@@ -21,23 +20,16 @@ class Planners:
     Args:
         answer: answers some requests, in a thread; yields lists of pairs: the index of a request, and its reply or an
             exception.
-        rest: called in a thread when there was nothing to answer for a moment.
         n_threads: how many.
     """
 
-    def __init__(
-        self,
-        answer: Callable[[Sequence[Any]], Iterable[list[tuple[int, Any]]]],
-        rest: Callable[[], None],
-        n_threads: int,
-    ):
-        self._answer, self._rest = answer, rest
+    def __init__(self, answer: Callable[[Sequence[Any]], Iterable[list[tuple[int, Any]]]], n_threads: int):
+        self._answer = answer
         self._threads = ThreadPoolExecutor(n_threads, "closedform-plan")
         self._loop = asyncio.get_running_loop()
         self._n_threads = self._n_free = n_threads
         self._waiting: deque[tuple[Any, asyncio.Future[Any]]] = deque()
         self._alarm: asyncio.Handle | None = None
-        self._resting: asyncio.TimerHandle | None = None
 
     async def ask(self, request: Any) -> Any:
         """The reply to a request."""
@@ -49,21 +41,15 @@ class Planners:
 
     def close(self) -> None:
         """Waits for the requests that are being answered."""
-        if self._resting is not None:
-            self._resting.cancel()
         self._threads.shutdown()
 
     def _dispatch(self) -> None:
         self._alarm = None
-        if self._resting is not None:
-            self._resting.cancel()
         share = min(MOST, -(-len(self._waiting) // self._n_threads))
         while self._n_free and self._waiting:
             together = [self._waiting.popleft() for _ in range(min(share, len(self._waiting)))]
             self._n_free -= 1
             self._threads.submit(self._run, together)
-        if self._n_free == self._n_threads:
-            self._resting = self._loop.call_later(_IDLE, self._threads.submit, self._rest)
 
     def _run(self, together: list[tuple[Any, asyncio.Future[Any]]]) -> None:
         """Answers some requests, in a thread."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import OrderedDict
@@ -19,11 +18,11 @@ from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.demos.episode import Episode, real_array
 from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
-from closedform.policies.left_over import LeftOver
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.serve.observations import ObservationReader, entry_names
 from closedform.serve.session import Asked, Session, plan_together
+from closedform.weights.terms.action_prefix import ActionPrefix
 
 N_SESSIONS = 1024  # named ones that are remembered; beyond that, the one not used for longest is forgotten
 _OPTIONS = ("endpoint", "session_id", "executed", "seed", "left_over", "delay")
@@ -50,7 +49,6 @@ class Service:
         self._rate = false_alarm_rate
         self._familiarity = self._measure()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
-        self._unsettled: set[Session] = set()
         self._lock, self._learning = threading.Lock(), threading.Lock()
         self._warm_up()
 
@@ -129,12 +127,6 @@ class Service:
                 replies = [error]
             yield [(index, replies[0])]
 
-    def settle(self) -> None:
-        """Updates the memories of sessions that have planned, which plans need not wait for."""
-        with contextlib.suppress(KeyError):  # none is left
-            while True:
-                self._unsettled.pop().settle()
-
     def _read(self, request: Any, session: Session | None) -> _Read:
         if not isinstance(request, dict):
             raise DataError(f"expected a request that is a map of names to values, found {type(request).__name__}")
@@ -147,7 +139,7 @@ class Service:
         if endpoint == "reset":
             return _Read(session, resets, seed)
         window, used = self.reader.read(request)
-        asked = Asked(session, window, _whole(request, "executed"), _left_over(request))
+        asked = Asked(session, window, _whole(request, "executed"), _prefix(request))
         ignored = [str(key)[:100] for key in request if key not in used and key not in _OPTIONS]
         return _Read(session, resets, seed, asked, ignored)
 
@@ -170,11 +162,8 @@ class Service:
             if isinstance(plan, Exception):
                 replies.append(plan)
                 continue
-            self._unsettled.add(each.session)
             reply = {"actions": np.ascontiguousarray(plan.actions), **self.provenance(plan, first=begins)}
             replies.append({**reply, "ignored_keys": each.ignored, "policy_timing": timing})
-        if len(self._unsettled) > N_SESSIONS:
-            self.settle()
         return replies
 
     def provenance(self, plan: Plan, *, first: bool) -> dict[str, Any]:
@@ -269,11 +258,11 @@ class _Read:
     ignored: list[str] = field(default_factory=list)
 
 
-def _left_over(request: Mapping[Any, Any]) -> LeftOver | None:
+def _prefix(request: Mapping[Any, Any]) -> ActionPrefix | None:
     """What a plan has to continue, if the request says so."""
     delay = _whole(request, "delay")
     if request.get("left_over") is not None:
-        return LeftOver(real_array(request["left_over"], "left_over"), delay or 0)
+        return ActionPrefix(real_array(request["left_over"], "left_over"), delay or 0)
     if delay:
         raise DataError("delay: expected with left_over, the actions that are executed meanwhile, found without")
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,18 +12,17 @@ import numpy as np
 
 from closedform.errors import DataError
 from closedform.policies.agent import Agent
-from closedform.policies.left_over import LeftOver
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed
+from closedform.weights.state import State
+from closedform.weights.terms.action_prefix import ActionPrefix
 
 PATIENCE = 1.0  # seconds to wait for a request of the same session, such as that of a connection that was lost
 
 
 class Session:
     """An agent, and the actions of its plans that the robot says it has executed.
-
-    Its memory of a plan is updated when there is time, at the latest before the next plan.
 
     Args:
         policy: what plans; it has warmed up.
@@ -34,7 +33,6 @@ class Session:
         self.agent = Agent(policy, warm_up=False)
         self._name = name
         self._lock = threading.Lock()
-        self._remember: Callable[[], None] | None = None
 
     def take(self) -> bool:
         """Begins a request, if no other one of this session is under way."""
@@ -57,17 +55,8 @@ class Session:
         finally:
             self._lock.release()
 
-    def settle(self) -> None:
-        """Updates the memory of the last plan, unless a request is under way, which will."""
-        if self.take():
-            try:
-                self._settle()
-            finally:
-                self.release()
-
     def reset(self, seed: Seed = None) -> None:
         """Begins a new episode; the same seed gives the same plans. Within a request."""
-        self._remember = None
         self.agent.reset(seed)
 
     def observe(self, window: np.ndarray, executed: int | None) -> None:
@@ -85,27 +74,11 @@ class Session:
         if window.ndim == 1 and executed != 1:
             rows = np.repeat(rows, policy.config.n_obs_steps, axis=0)
         policy.check_observations(rows)  # before any of them is remembered
-        self._settle()
         if agent.last_plan is not None:
             for action in agent.last_plan.actions[:executed]:
-                policy.acted(action, agent.memory)
+                agent.state = policy.acted(agent.state, action)
         for row in rows:
             agent.observe(row)
-
-    def follow(self, plan: Plan, remember: Callable[[], None]) -> None:
-        """Takes a plan as that of the agent. Within a request.
-
-        Args:
-            plan: made for the observations of `observe`.
-            remember: updates the agent's memory of it.
-        """
-        self.agent.follow(plan)
-        self._remember = remember
-
-    def _settle(self) -> None:
-        if self._remember is not None:
-            remember, self._remember = self._remember, None
-            remember()
 
 
 @dataclass(frozen=True)
@@ -115,56 +88,55 @@ class Asked:
     Attributes:
         session: of the robot.
         window, executed: as for `Session.observe`.
-        left_over: actions that the plan has to continue.
+        prefix: actions that the plan has to continue.
     """
 
     session: Session
     window: np.ndarray
     executed: int | None = None
-    left_over: LeftOver | None = None
+    prefix: ActionPrefix | None = None
 
 
 def plan_together(requests: Sequence[Asked]) -> list[Plan | Exception]:
     """Plans for several sessions of one policy, each within a request: a plan, or why there is none, for each."""
     made: dict[int, Plan | Exception] = {}
-    memories: dict[int, Any] = {}
+    states: dict[int, State] = {}
     for index, asked in enumerate(requests):
         agent = asked.session.agent
         try:
             asked.session.observe(asked.window, asked.executed)
-            memories[index] = agent.memory
-            if asked.left_over is not None:
-                memories[index] = asked.left_over.condition(agent.policy, agent.window, agent.memory)
+            state = agent.state
+            if asked.prefix is not None:
+                state = agent.policy.conditioned(state, agent.window, asked.prefix)
+            states[index] = state
         except Exception as error:
-            memories.pop(index, None)
             made[index] = error
-    _plan(requests, memories, made)
+    _plan(requests, states, made)
     return [made[index] for index in range(len(requests))]
 
 
-def _plan(requests: Sequence[Asked], memories: dict[int, Any], made: dict[int, Plan | Exception]) -> None:
-    """Plans for those that have a memory; if that fails, one by one, so that the others get their plans."""
-    agents = {index: requests[index].session.agent for index in memories}
+def _plan(requests: Sequence[Asked], states: dict[int, State], made: dict[int, Plan | Exception]) -> None:
+    """Plans for those that have a state; if that fails, one by one, so that the others get their plans."""
+    agents = {index: requests[index].session.agent for index in states}
     if not agents:
         return
     policy = next(iter(agents.values())).policy
-    states = {index: agent.rng.bit_generator.state for index, agent in agents.items()}
+    drawn = {index: agent.rng.bit_generator.state for index, agent in agents.items()}
     try:
-        plans = policy.plan_first(
+        plans = policy.step_together(
             [agent.window for agent in agents.values()],
+            [states[index] for index in agents],
             [agent.rng for agent in agents.values()],
-            [memories[index] for index in agents],
         )
-        for index, (plan, remember) in zip(agents, plans, strict=True):
-            asked = requests[index]
-            if asked.left_over is not None:
-                plan = asked.left_over.join(plan, policy.action_layout)
-            asked.session.follow(plan, remember)
+        for index, (plan, state) in zip(agents, plans, strict=True):
+            prefix = requests[index].prefix
+            plan = plan if prefix is None else prefix.join(plan, policy.action_layout)
+            agents[index].follow(plan, state)
             made[index] = plan
     except Exception as error:
         if len(agents) == 1:
             made.update(dict.fromkeys(agents, error))
             return
         for index, agent in agents.items():
-            agent.rng.bit_generator.state = states[index]
-            _plan(requests, {index: memories[index]}, made)
+            agent.rng.bit_generator.state = drawn[index]
+            _plan(requests, {index: states[index]}, made)

@@ -10,8 +10,8 @@ import numpy as np
 from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.evaluation.drawing import Placement
 from closedform.evaluation.environment import Environment
+from closedform.judge.relevance import n_judging
 from closedform.policies.model_spec import show_symmetry
-from closedform.retrieval.relevance import n_judging
 from closedform.studio.collection import Collection
 from closedform.studio.questions import compare_policies, familiarity_map, least_familiar_start, worth_watching
 

@@ -35,7 +35,7 @@ def insight(
         seconds: that the plan took.
     """
     model = policy.model
-    rows = model.store.rows_at(plan.episodes, plan.steps, 0 if plan.images is None else plan.images)[:_N_GHOSTS]
+    rows = model.store.rows_at(plan.episodes, plan.steps, 0 if plan.copies is None else plan.copies)[:_N_GHOSTS]
     chunks = transferred_chunks(model, window, rows, plan)
     samples = policy.sample(window[None], _N_SAMPLES, seed=0)[0]
     return {

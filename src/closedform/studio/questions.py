@@ -15,7 +15,6 @@ from closedform.evaluation.drawing import Placement
 from closedform.evaluation.environment import Environment
 from closedform.evaluation.rollout import roll_out
 from closedform.policies.demonstration_policy import DemonstrationPolicy
-from closedform.retrieval.penalty import Penalty
 
 _CELLS = 20  # of a map, along each side
 
@@ -89,4 +88,4 @@ def _distances(policy: DemonstrationPolicy[Any], observations: np.ndarray) -> np
     """The distances (n,) of observations (n, D_o) to the nearest demonstrations."""
     windows = policy.sampling_windows(observations, 1)
     rng = np.random.default_rng(0)
-    return policy.generate(policy.model, windows, 1, rng, Penalty.none(), explain=False).distances
+    return policy.planner.batch(windows, 1, rng).distances

@@ -22,8 +22,8 @@ from closedform.files import crc32, read_json
 from closedform.policies.agent import act_together
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.folder import write_content
-from closedform.policies.left_over import LeftOver
 from closedform.policies.saving import POLICIES, write_policy
+from closedform.weights.terms.action_prefix import ActionPrefix
 from lerobot_policy_closedform.configuration_closedform import ClosedformConfig
 from lerobot_policy_closedform.observations import observations_of, with_poses
 from lerobot_policy_closedform.processor_closedform import complete_folder
@@ -196,14 +196,14 @@ class ClosedformPolicy(PreTrainedPolicy):
         return torch.from_numpy(np.stack(actions).astype(np.float32)).to(self.nothing.device)
 
 
-def _left_over(actions: Tensor | None, delay: int, n: int, most: int) -> list[LeftOver | None]:
+def _left_over(actions: Tensor | None, delay: int, n: int, most: int) -> list[ActionPrefix | None]:
     """What is left of the last chunk of each episode; LeRobot fills it up with zeros to a fixed length."""
     if actions is None:
         return [None] * n
     rows = actions.detach().cpu().double().numpy()
     rows = np.broadcast_to(rows, (n, *rows.shape[-2:]))[:, :most]
     parts = [each[: each.any(1).nonzero()[0].max(initial=-1) + 1] for each in rows]
-    return [LeftOver(part, min(delay, len(part))) if len(part) else None for part in parts]
+    return [ActionPrefix(part, min(delay, len(part))) if len(part) else None for part in parts]
 
 
 def _fit(config: ClosedformConfig, dataset_meta: Any) -> DemonstrationPolicy[Any]:

@@ -1,0 +1,1 @@
+"""What the demonstrations themselves decide, by predicting episodes that were left out."""

@@ -1,0 +1,6 @@
+"""What turns demonstrations into others that transfer better, and plans back."""
+
+from closedform.rewrites.copies import Symmetry
+from closedform.rewrites.targets import Targets
+
+__all__ = ["Symmetry", "Targets"]
