@@ -15,10 +15,10 @@ import numpy as np
 from closedform import ClosedFormPolicy
 from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.kernels import diffuse as diffusion
-from closedform.kernels import plan as fused
 from closedform.kernels.search import metric_distances, nearest_rows
 from closedform.kernels.transfer import choose_transfer, transfer_chunk
-from closedform.policies.closed_form import HEADROOM
+from closedform.policies.backends import compiled_plan as fused
+from closedform.policies.backends.diffusion import HEADROOM
 from timing import median_seconds
 
 EMPTIED: dict[str, dict[str, tuple[int, ...]]] = {  # arguments with which a part of the diffusion has nothing to do
@@ -65,8 +65,8 @@ def transfer_near(rows, neighbors, log_weights, reach, transfers, choice, rotati
 
 def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Callable[[], object]], dict[str, Any]]:
     """The parts of one plan, as functions that repeat them, and the calls that its diffusion makes."""
-    recorder = Recorder(fused.plan_one)
-    with mock.patch.object(fused, "plan_one", recorder):
+    recorder = Recorder(fused.fill)
+    with mock.patch.object(fused, "fill", recorder):
         policy.plan(window, seed=0)
     call = recorder.calls[0]
     stored, metric, transfers = call["rows"], call["metric"], call["transfers"]
@@ -77,7 +77,7 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
     near = rows[:k].copy()
     metric_distances(stored.columns, query, near, metric, squared)
     log_weights = -metric.precision * (squared - squared.min())
-    perturbations, choice = draws.perturbations[0], call["planned"].choices[0]
+    perturbations, choice = draws.perturbations[0], call["batch"].choices[0]
     size, rotation = draws.noise.shape[2], np.empty((transfers.dimension,) * 2)
     reach = 0.6 * (perturbations**2).sum(1).max() / sampling.steps[:, 1].min() ** 2 + size + sampling.cut
     chunks = np.empty((k, size))
@@ -111,7 +111,7 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
     seed = np.random.default_rng(0)
     parts = {
         "plan": lambda: policy.plan(window, seed=seed),
-        "compiled": lambda: fused.plan_one(*call.values()),
+        "compiled": lambda: fused.fill(*call.values()),
         "search": lambda: nearest_rows(stored.columns, stored.n_rows, query, k, distances, rows),
         "metric": lambda: metric_distances(stored.columns, query, near, metric, squared),
         "transfer": transfer,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from closedform import ClosedFormPolicy, Demos, NearestNeighborPolicy
-from closedform.weights.penalty import Penalty
 from timing import Call
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def check_peer(task: Task) -> None:
     policy, differences = task.paper, []
     for i in range(20):
         window, rng = task.windows[i : i + 1], np.random.default_rng(i)
-        made = policy._generate(policy.model, window, 1, rng, Penalty.none(), explain=False)
+        made = policy.planner.batch(window, 1, rng)
         differences.append(np.abs(made.chunks[0, 0] - task.peer(task.queries[i], np.random.default_rng(i))).max())
     if np.median(differences) > 1e-2:
         raise SystemExit(

@@ -44,7 +44,7 @@ def count(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
     queries = planner.queries(planner.policy.windows(observations))
     numbers = planner.draw(len(queries), 1, torch.Generator("cuda").manual_seed(0))
     near = planner.neighbors(queries, everything=True)
-    cut = planner.policy.cut(planner._k)
+    cut = planner.policy.diffusion.cut(planner._k)
     needed = 0
     sample = numbers.noise
     chunks = planner.gathered(near, sample.shape[2])

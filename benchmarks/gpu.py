@@ -26,7 +26,6 @@ import exponentials
 from closedform import ClosedFormPolicy, Demos, load_demos, load_policy, provenance
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.backends.batch_planner import BatchPlanner, Numbers
-from closedform.weights.penalty import Penalty
 from report import heading, number, table
 
 BATCHES = (1, 4, 16, 64, 256, 1024, 4096, 16384)
@@ -157,7 +156,7 @@ def errors(planner: BatchPlanner, observations: np.ndarray) -> dict[str, Any]:
     windows = policy.windows(batch(observations[:: max(1, len(observations) // N_CHECKED)], N_CHECKED))
     rng = np.random.default_rng(0)
     os.environ["CLOSEDFORM_DISABLE_KERNELS"] = "1"
-    made = policy._generate(policy.model, windows, 1, rng, Penalty.none(), explain=False)
+    made = policy.planner.batch(windows, 1, rng)
     del os.environ["CLOSEDFORM_DISABLE_KERNELS"]
     numbers = Numbers.like_the_reference(planner, len(windows), np.random.default_rng(0))
     near, chunks = planner.plan(planner.queries(windows), numbers)
@@ -179,7 +178,7 @@ def left_over(planner: BatchPlanner, observations: np.ndarray) -> float:
 
 def parts_of_a_plan(planner: BatchPlanner, observations: np.ndarray) -> dict[str, float]:
     """Milliseconds of the parts of a plan at the compared batch size."""
-    from closedform.kernels import torch_plan
+    from closedform.policies.backends import torch_plan
 
     store, k = planner.device_store, planner._k
     queries = planner.queries(planner.policy.windows(batch(observations, COMPARED)))

@@ -18,7 +18,6 @@ from closedform.errors import ClosedFormError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.randomness import generator
 from closedform.policies.saving import POLICIES
-from closedform.weights.penalty import Penalty
 from fuzz.worker import WrongResultError
 from fuzz.worlds import draw_world, make_demos, make_numbers
 
@@ -156,7 +155,7 @@ def _compare(policy: DemonstrationPolicy[Any], observations: np.ndarray) -> None
     for compiled in (True, False):
         with kernels(compiled):
             windows, rng = policy.windows(observations), generator(3)
-            made.append(policy.generate(policy.model, windows, 2, rng, Penalty.none(), explain=True))
+            made.append(policy.planner.batch(windows, 2, rng, explain=True))
     if _decided_by_rounding(policy, made[1].distances.max()):
         return
     if not np.array_equal(made[0].choices, made[1].choices):

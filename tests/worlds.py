@@ -3,6 +3,7 @@
 import numpy as np
 
 from closedform import ClosedFormPolicy, Demos, KernelRegressionPolicy, Layout, NearestNeighborPolicy
+from closedform.policies.backends.backend import Query
 
 POLICIES = (ClosedFormPolicy, NearestNeighborPolicy, KernelRegressionPolicy)
 ROTATIONS = ("quaternion", "quaternion_wxyz", "rotation6d", "rotation6d_rows", "axis_angle", "angle")
@@ -101,3 +102,13 @@ def random_parameters(rng, policy_class):
         chosen |= {"process": process, "sampler": sampler, "n_diffusion_steps": n_diffusion_steps}
         chosen["n_perturbations"] = int(rng.integers(1, 20))
     return chosen
+
+
+def reference_and_compiled(policy, windows, n_samples=1, seed=1, penalty=None):
+    """The plans of both backends for windows (B, N_o, D_o)."""
+    penalties = () if penalty is None else [penalty] * len(windows)
+    backend, k = policy.planner.backend, policy.planner.k
+    return tuple(
+        each.fill(policy.model, Query(windows, np.random.default_rng(seed), n_samples, penalties, k, explain=True))
+        for each in (backend.reference, backend.compiled)
+    )

@@ -128,14 +128,14 @@ def test_a_policy_that_changes_meanwhile_is_measured_as_it_was(monkeypatch):
     demos = random_demos(np.random.default_rng(0), 5, 30, 3, 2)
     expected = measure_familiarity(ClosedFormPolicy(demos, n_diffusion_steps=2))
     policy = ClosedFormPolicy(demos, n_diffusion_steps=2)
-    generate = policy.generate
+    planner_of = policy.planner_of
 
     def removing(*arguments, **options):
         if len(policy.episode_ids) == 5:
             policy.remove(1)
-        return generate(*arguments, **options)
+        return planner_of(*arguments, **options)
 
-    monkeypatch.setattr(policy, "generate", removing)
+    monkeypatch.setattr(policy, "planner_of", removing)
     found = measure_familiarity(policy)
     np.testing.assert_array_equal(found.distances, expected.distances)
     assert len(policy.episode_ids) == 4

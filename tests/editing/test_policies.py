@@ -19,6 +19,7 @@ from closedform.neural.data import training_data
 from closedform.neural.dit import DiT
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.randomness import Streams
+from closedform.weights.state import State
 from tests.evaluation.toy import reach_demos
 
 CONFIG = NeuralConfig(
@@ -119,8 +120,8 @@ def test_what_it_was_trained_on_tells_better_where_the_network_is_lost(neural):
     windows = [episode.observations[4:6] + 0.05 for episode in reach_demos()[:8]]
 
     def share(policy, windows):
-        plans = policy.plan_together(windows, streams(len(windows)).generators, [None] * len(windows))
-        return np.mean([plan.neural_share for plan in plans])
+        made = policy.step_together(windows, [State()] * len(windows), streams(len(windows)).generators)
+        return np.mean([plan.neural_share for plan, _ in made])
 
     gaussian, kernels = AugmentedPolicy(trained, novel), AugmentedPolicy(trained, novel, familiar)
     assert share(kernels, windows) < 0.1 and share(kernels, [window + 3.0 for window in windows]) > 0.9
@@ -282,7 +283,7 @@ def test_plans_made_together_are_those_made_alone(neural, everything):
     half = demonstrations_for(neural, reach_demos()[:10])
     sampled = neural.with_sampling("ddpm", 100)
     for policy in (neural, sampled, GuidedPolicy(sampled, half, everything, w=1.0), AugmentedPolicy(sampled, half)):
-        together = policy.plan_together(windows, streams(4).generators, [None] * 4)
+        together = [plan for plan, _ in policy.step_together(windows, [State()] * 4, streams(4).generators)]
         for i in range(4):
             alone = policy.plan(windows[i], seed=i)
             assert together[i].actions == pytest.approx(alone.actions, abs=1e-3)

@@ -311,9 +311,9 @@ class Together(ClosedFormPolicy):
     def n_together(self):
         return 2
 
-    def plan_together(self, windows, rngs, memories):
+    def step_together(self, windows, states, rngs):
         self.sizes.append(len(windows))
-        return super().plan_together(windows, rngs, memories)
+        return super().step_together(windows, states, rngs)
 
 
 def first_step(rollout):

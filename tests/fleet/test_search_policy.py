@@ -13,7 +13,7 @@ from closedform.errors import ConfigError, LoadError
 from closedform.fleet import FleetPolicy, FleetTable, SearchPolicy, publish
 from closedform.fleet.engine_index import EngineIndex
 from closedform.fleet.engine_steps import LEFT_OUT, EngineSteps
-from closedform.weights.terms.loop_memory import LoopMemory
+from closedform.weights.penalty import Penalty
 from tests.conftest import planar_demos, random_demos
 from tests.retrieval.test_recorded_steps import exactly
 
@@ -84,7 +84,7 @@ def test_with_all_lists_it_finds_what_exact_search_finds(table, replica):
 def test_what_is_left_out_has_little_weight(table, replica):
     publish(replica)
     model, k = SearchPolicy(table.uri).model, PARAMETERS["n_neighbors"]
-    some = LoopMemory(1.0, 4).penalty(model.store)
+    some = Penalty.none()
     for query in model.kernel.features(QUERIES[:, None]):
         found = model.found(query, k, some)
         rows = model.nearest(query, k)

@@ -16,18 +16,15 @@ from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.weights.penalty import Penalty
 from tests.conftest import PLANAR_ACTIONS, planar_demos, random_demos
 from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
+from tests.worlds import reference_and_compiled
 
 TOLERANCE = 1e-4  # in normalized action units, the default of pruning_error
 
 
 def compare(policy, windows, n_samples, seed=0, penalty=None):
     """The largest difference between kernel and reference, in normalized action units."""
-    model = policy.model
-    windows = policy.windows(windows)
-    sparse = Penalty.none() if penalty is None else Penalty.of(penalty)
-    queries = model.kernel.features(windows)
-    compiled = policy._generate_compiled(model, queries, n_samples, np.random.default_rng(seed), sparse, explain=True)
-    reference = policy._generate_reference(model, queries, n_samples, np.random.default_rng(seed), sparse, explain=True)
+    sparse = None if penalty is None else Penalty.of(penalty)
+    reference, compiled = reference_and_compiled(policy, policy.windows(windows), n_samples, seed, sparse)
     np.testing.assert_array_equal(compiled.choices, reference.choices)
     np.testing.assert_array_equal(compiled.rows, reference.rows)
     np.testing.assert_allclose(compiled.distances, reference.distances, rtol=1e-6, atol=1e-9)
@@ -183,7 +180,7 @@ def test_a_folder_that_cannot_be_written_does_not_break_it(tmp_path):
 def test_compiled_code_is_kept_on_disk():
     here = Path(closedform.__file__).parents[1]
     planned = run_plan(here)  # compiles, unless another test did
-    counted = f"{PLAN}\nfrom closedform.policies.backends.compiled_plan import plan_one\nprint(plan_one.stats)"
+    counted = f"{PLAN}\nfrom closedform.policies.backends.compiled_plan import fill\nprint(fill.stats)"
     *again, stats = run_plan(here, code=counted).splitlines()
     assert "\n".join(again) == planned.strip()
     assert "cache_hits=Counter({(" in stats and "cache_misses=Counter()" in stats

@@ -6,13 +6,13 @@ import torch
 
 from closedform import ClosedFormPolicy
 from closedform.errors import ConfigError, DataError
-from closedform.kernels import torch_plan, triton_diffuse
+from closedform.kernels import triton_diffuse
 from closedform.kernels.triton_metric import local_squared_distances
-from closedform.policies import batch_planner
+from closedform.policies.backends import batch_planner, torch_plan
 from closedform.policies.backends.batch_planner import Neighbors, Numbers
-from closedform.weights.penalty import Penalty
 from tests.conftest import planar_demos, random_demos
 from tests.retrieval.test_recorded_steps import demos_with
+from tests.worlds import reference_and_compiled
 
 SINGLE = 2e-5  # normalized units; Push-T's plans differ by 2e-6
 
@@ -20,8 +20,7 @@ SINGLE = 2e-5  # normalized units; Push-T's plans differ by 2e-6
 def planned_both_ways(policy, observations):
     """Chunks of the reference and of the planner on torch tensors, from the same random numbers."""
     windows = policy.windows(observations)
-    queries = policy.model.kernel.features(windows)
-    made = policy._generate_reference(policy.model, queries, 1, np.random.default_rng(0), Penalty.none(), explain=False)
+    made, _ = reference_and_compiled(policy, windows, seed=0)
     planner = policy.batch_planner("cpu")
     near, chunks = planner.plan(
         planner.queries(windows), Numbers.like_the_reference(planner, len(windows), np.random.default_rng(0))

@@ -8,8 +8,7 @@ from closedform import ClosedFormPolicy, Demos
 from closedform.demos.encoding import Encoding, rotation_matrix, two_columns
 from closedform.demos.layout import SPATIAL_ROTATIONS, Layout
 from closedform.policies.backends.batch_planner import Numbers
-from closedform.weights.penalty import Penalty
-from tests.worlds import CHAINS, random_values, random_world
+from tests.worlds import CHAINS, random_values, random_world, reference_and_compiled
 
 COMPILED, SINGLE = 1e-4, 1e-3  # normalized units, as the README promises them
 
@@ -94,12 +93,8 @@ def test_all_three_plan_alike(seed):
     )
     episode = demos[int(rng.integers(len(demos)))]
     observations = episode.observations[rng.integers(len(episode), size=3)]
-    windows, model = policy.windows(observations), policy.model
-    queries = model.kernel.features(windows)
-    reference, compiled = (
-        generate(model, queries, 1, np.random.default_rng(1), Penalty.none(), explain=False)
-        for generate in (policy._generate_reference, policy._generate_compiled)
-    )
+    windows = policy.windows(observations)
+    reference, compiled = reference_and_compiled(policy, windows)
     planner = policy.batch_planner("cpu")
     numbers = Numbers.like_the_reference(planner, len(windows), np.random.default_rng(1))
     near, chunks = planner.plan(planner.queries(windows), numbers)

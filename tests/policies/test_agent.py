@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, NearestNeighborPolicy
+from closedform.weights.state import Used
 from tests.conftest import random_demos
 
 
@@ -97,12 +98,11 @@ def test_loop_memory_fades(demos):
     policy = NearestNeighborPolicy(demos, n_action_steps=2, n_execute=2)
     agent = policy.agent(seed=0)
     first = agent.plan(demos[0].observations[5])
-    memory, store = agent.memory, policy.store
     row = np.array([5])
-    used = [memory.penalty(store).at(row)[0]]
+    used = [agent.state.penalty.at(row)[0]]
     for _ in range(20):
         agent.plan(demos[1].observations[20])
-        used.append(memory.penalty(store).at(row)[0])
+        used.append(agent.state.penalty.at(row)[0])
     assert (first.episodes[0], first.steps[0]) == (0, 5)
     assert used[0] == policy.config.loop_memory**2
     assert (np.diff(used) < 0).all() and used[20] == pytest.approx(0.5 * used[0])
@@ -112,11 +112,11 @@ def test_loop_memory_follows_episodes_that_come_and_go(demos):
     policy = NearestNeighborPolicy(demos, n_action_steps=2, n_execute=2)
     agent = policy.agent(seed=0)
     agent.plan(demos[2].observations[7])
-    before = agent.memory.penalty(policy.store).at(np.arange(policy.n_windows))
+    before = agent.state.on(policy.store).penalty.at(np.arange(policy.n_windows))
     assert before.any()
     added = policy.add(demos[0])
     policy.remove(1)
-    after = agent.memory.penalty(policy.store).at(np.arange(policy.n_windows))
+    after = agent.state.on(policy.store).penalty.at(np.arange(policy.n_windows))
     np.testing.assert_array_equal(after[:40], before[:40])
     np.testing.assert_array_equal(after[40:160], before[80:])
     np.testing.assert_array_equal(after[160:], 0)
@@ -188,29 +188,33 @@ def test_an_agent_goes_on_with_the_demonstration_that_it_follows(both_ways):
     assert changes(0.5) == 0 and changes(0.0) > 5
 
 
+def used(policy, *rows):
+    """What a plan made of these rows alike used, one standard deviation away from them."""
+    return Used(policy.store, np.array(rows), np.full(len(rows), 1 / len(rows)), 1.0, policy.model.kernel.h)
+
+
 def test_a_continuation_that_was_used_lately_counts_for_nothing(demos):
     policy = NearestNeighborPolicy(demos, n_action_steps=2, n_execute=2, loop_memory=0.0)
-    memory, store, one = policy.start_memory(), policy.store, np.ones(1)
-    memory.remember(np.array([5]), one, store, 1.0)
-    assert memory.penalty(store).at(np.array([7]))[0] == -policy.config.continuation
-    memory.remember(np.array([7]), one, store, 1.0)
-    memory.remember(np.array([5]), one, store, 1.0)
-    assert memory.penalty(store).at(np.array([7]))[0] > -0.05 * policy.config.continuation
+    state = policy.begin().after(used(policy, 5))
+    once = state.penalty.at(np.array([7]))[0]
+    assert once < 0
+    again = state.after(used(policy, 7)).after(used(policy, 5)).penalty.at(np.array([7]))[0]
+    assert again > 0.05 * once
 
 
 def test_what_waits_and_what_continues_follow_episodes_that_come_and_go():
     """A memory whose store loses its first episode says the same of the others as before."""
     policy = ClosedFormPolicy(arc_demos(200))
-    memory, store = policy.start_memory(), policy.store
+    state, store = policy.begin(), policy.store
     rows, n = np.arange(300, 321), int(store.counts[0])
     for _ in range(2):
-        memory.remember(rows, np.full(len(rows), 1 / len(rows)), store, 1.0)
-    before = memory.penalty(store).at(np.arange(len(store)))
+        state = state.after(used(policy, *rows))
+    before = state.penalty.at(np.arange(len(store)))
     assert (before[:n] == 0).all() and (before < 0).any() and not (before > 0).any()  # nothing is left behind yet
     policy.remove(0)
-    after = memory.penalty(policy.store).at(np.arange(len(policy.store)))
-    np.testing.assert_array_equal(after, before[n:])
+    state = state.on(policy.store)
+    np.testing.assert_array_equal(state.penalty.at(np.arange(len(policy.store))), before[n:])
     for _ in range(5):
-        memory.remember(rows - n, np.full(len(rows), 1 / len(rows)), policy.store, 0.0)
-    receded = np.flatnonzero(memory.penalty(policy.store).at(np.arange(len(policy.store))) > 0)
+        state = state.after(used(policy, *(rows - n)))
+    receded = np.flatnonzero(state.penalty.at(np.arange(len(policy.store))) > 0)
     np.testing.assert_array_equal(receded, np.arange(308, 313) - n)

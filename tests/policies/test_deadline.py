@@ -14,9 +14,10 @@ from closedform import ClosedFormPolicy, ClosedFormWarning, NearestNeighborPolic
 from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.sampler import euler
 from closedform.errors import ConfigError
+from closedform.policies.backends.backend import Query
 from closedform.policies.deadline import FINISH_MARGIN, FORGETTING, Deadline, seconds_not_cut
-from closedform.weights.penalty import Penalty
-from closedform.weights.terms.loop_memory import LoopMemory
+from closedform.policies.planner import Planner
+from closedform.weights.state import State
 from tests.conftest import random_demos
 
 LONG = 60.0  # seconds; no plan here takes as long
@@ -76,9 +77,8 @@ def test_one_that_has_passed_leaves_one_step(both_ways, demos):
 def test_compiled_code_stops_by_the_time_it_is_given(demos, stop_at):
     """The clock that it reads counts up from when the machine was started."""
     policy = policy_of(demos)
-    queries = policy.model.kernel.features(policy.windows(np.zeros((2, 3))))
-    rng, options = np.random.default_rng(0), {"explain": True, "stop_at": stop_at}
-    made = policy._generate_compiled(policy.model, queries, 2, rng, Penalty.none(), **options)
+    query = Query(policy.windows(np.zeros((2, 3))), np.random.default_rng(0), 2, (), policy.planner.k, True, stop_at)
+    made = policy.planner.backend.fill(policy.model, query)
     assert (made.n_steps == (30 if stop_at == math.inf else 1)).all()
     assert np.isnan(made.ended).all() == (stop_at == math.inf)
     assert made.mixed.all()
@@ -90,7 +90,8 @@ def test_the_steps_before_it_are_those_without_one(demos, monkeypatch, n_steps):
     """What is returned after n steps is what the sampler had denoised by then."""
     monkeypatch.setenv("CLOSEDFORM_DISABLE_KERNELS", "1")
     policy = policy_of(demos, deadline=LONG)
-    policy._deadline = Deadline(n_steps + 0.5, Clock(tick=1.0))  # one second for the plan to begin, one for each step
+    # one second for the plan to begin, one for each step
+    policy.planner._deadline = Deadline(n_steps + 0.5, Clock(tick=1.0))
     plan = policy.plan(np.zeros(3), seed=0)
     assert plan.n_steps == n_steps + 1 - (n_steps + 1 > 30)
     assert plan.complete == (plan.n_steps == 30)
@@ -121,7 +122,7 @@ def test_a_plan_is_ready_when_its_time_is_over(demos, monkeypatch):
     clock = Clock()
     policy = policy_of(demos, n_diffusion_steps=200, deadline=LONG)
     agent = policy.agent(seed=0)
-    policy._deadline = Deadline(1.0, clock)
+    policy.planner._deadline = Deadline(1.0, clock)
 
     def taking(seconds, function):
         def slow(*arguments):
@@ -131,8 +132,8 @@ def test_a_plan_is_ready_when_its_time_is_over(demos, monkeypatch):
         return slow
 
     monkeypatch.setattr(ClosedForm, "__call__", taking(0.01, ClosedForm.__call__))
-    monkeypatch.setattr(ClosedFormPolicy, "to_robot", taking(0.2, ClosedFormPolicy.to_robot))
-    monkeypatch.setattr(LoopMemory, "remember", taking(0.1, LoopMemory.remember))
+    monkeypatch.setattr(Planner, "to_robot", taking(0.2, Planner.to_robot))
+    monkeypatch.setattr(State, "after", taking(0.1, State.after))
     took, steps = [], []
     for _ in range(5):
         start = clock.now

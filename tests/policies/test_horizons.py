@@ -74,11 +74,11 @@ def test_what_was_used_is_remembered_for_the_same_time_at_any_rate():
         policy = NearestNeighborPolicy(Demos([(there, there), (here, here)], rate=rate), pace=False, **parameters)
         agent, row = policy.agent(seed=0), np.array([4 * rate])
         agent.act(there[4 * rate])
-        used = agent.memory.penalty(policy.store).at(row)[0]
+        used = agent.state.on(policy.store).penalty.at(row)[0]
         assert used == policy.config.loop_memory**2
         for step in range(1, 40 * rate):
             agent.act(here[0])
-            if agent.memory.penalty(policy.store).at(row)[0] <= 0.51 * used:
+            if agent.state.on(policy.store).penalty.at(row)[0] <= 0.51 * used:
                 return step / rate
         raise AssertionError("it does not fade")
 

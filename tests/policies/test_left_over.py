@@ -1,7 +1,5 @@
 """Real-time chunking: a plan continues what is left of the last chunk, by the exact conditional mixture."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -68,11 +66,11 @@ def test_weights_are_those_of_the_conditional_mixture(both_ways):
     agent.observe(seen)
     left_over = ActionPrefix(left, 3)
     np.testing.assert_array_equal(left_over.counts, 1)
-    memory = left_over.condition(policy, agent.window, agent.memory)
+    state = policy.conditioned(agent.state, agent.window, left_over)
     model = policy.model
     near = model.neighborhood(model.kernel.features(agent.window[None])[0], len(model))
-    before = near.log_weights(model, agent.memory.penalty(model.store))
-    after = near.log_weights(model, memory.penalty(model.store))
+    before = near.log_weights(model, agent.state.on(model.store).penalty)
+    after = near.log_weights(model, state.penalty)
     assert before is not None and after is not None
     offset, scale = model.transfer.normalization(near.choice)
     chunks = model.normalized_chunks(near.rows, near.choice).reshape(len(near.rows), 12, 2)[:, :3]
@@ -125,14 +123,14 @@ def test_an_episode_added_meanwhile_is_no_harm():
     agent = policy.agent(seed=0)
     agent.plan(seen[0])
     agent.observe(seen[4])
-    memory: Any = ActionPrefix(DEMOS.episodes[1].actions[4:8], 2).condition(policy, agent.window, agent.memory)
-    before = memory.penalty(policy.store)
+    state = policy.conditioned(agent.state, agent.window, ActionPrefix(DEMOS.episodes[1].actions[4:8], 2))
+    before = state.penalty
     policy.add(DEMOS.episodes[0])
     policy.remove(0)
-    after = memory.penalty(policy.store)
+    after = state.on(policy.store).penalty
     assert len(after.rows) and after.rows.max() < len(policy.store) and (np.diff(after.rows) > 0).all()
     assert len(after.rows) < len(before.rows)
-    assert policy.plan_remembering(agent.window, agent.rng, memory).actions.shape == (12, 2)
+    assert policy.step(agent.window, state, agent.rng)[0].actions.shape == (12, 2)
 
 
 def test_what_cannot_be_continued_is_one_line():

@@ -13,7 +13,6 @@ from closedform import ClosedFormError, ClosedFormPolicy, ClosedFormWarning, Nea
 from closedform.diffusion.mixture import is_mixture
 from closedform.diffusion.sampler import SAMPLERS, step_weights
 from closedform.errors import DataError
-from closedform.weights.penalty import Penalty
 from tests.conftest import planar_demos
 from tests.worlds import CHAINS, POLICIES, random_observations, random_parameters, random_world
 
@@ -28,7 +27,7 @@ def made_both_ways(policy, windows, seed):
             patch.setenv("CLOSEDFORM_DISABLE_KERNELS", disable)
             rng = np.random.default_rng(seed)
             try:
-                made.append(policy.generate(policy.model, windows, 2, rng, Penalty.none(), explain=True))
+                made.append(policy.planner.batch(windows, 2, rng, explain=True))
             except ClosedFormError as error:
                 assert "cannot be compared with the demonstrations" in str(error)
                 made.append(None)
@@ -63,7 +62,7 @@ def test_every_plan_of_every_policy_lies_within_the_range_of_demonstrated_chunks
         return
     for made in (compiled, reference):
         assert_mixtures(policy.model, made)
-        assert np.isfinite(policy.to_robot(policy.model, windows, made)).all()
+        assert np.isfinite(policy.planner.to_robot(made.actions, windows)).all()
     np.testing.assert_array_equal(compiled.choices, reference.choices)
     np.testing.assert_allclose(compiled.chunks, reference.chunks, atol=1e-2)  # ddpm amplifies what is pruned
 

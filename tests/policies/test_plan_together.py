@@ -37,9 +37,9 @@ def test_together_as_alone(demos, make):
         for agent, other, episode in zip(together, alone, demos.episodes, strict=False):
             agent.observe(episode.observations[step])
             other.plan(episode.observations[step])
-        parts = [agent.window for agent in together], [agent.rng for agent in together], [a.memory for a in together]
-        for agent, plan in zip(together, policy.plan_together(*parts), strict=True):
-            agent.follow(plan)
+        parts = [agent.window for agent in together], [agent.state for agent in together], [a.rng for a in together]
+        for agent, made in zip(together, policy.step_together(*parts), strict=True):
+            agent.follow(*made)
         for agent, other in zip(together, alone, strict=True):
             assert agent.last_plan is not None and other.last_plan is not None
             for name in ("actions", "episodes", "steps", "weights", "distance", "frame", "held", "choice"):
@@ -54,4 +54,4 @@ def test_an_observation_that_cannot_be_planned_for_is_refused_as_alone():
     windows = [PLANAR.episodes[0].observations[:1], PLANAR.episodes[0].observations[:1] + 1e200]
     agents = [policy.agent(seed=seed) for seed in range(2)]
     with pytest.raises(DataError, match="is not finite"):
-        policy.plan_together(windows, [agent.rng for agent in agents], [agent.memory for agent in agents])
+        policy.step_together(windows, [agent.state for agent in agents], [agent.rng for agent in agents])

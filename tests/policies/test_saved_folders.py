@@ -19,8 +19,8 @@ from closedform.policies import folder as folder_module
 from closedform.policies.choice import make_policy, write_config
 from closedform.policies.folder import ATTEMPTS, find_folder
 from closedform.policies.saving import verify
-from closedform.retrieval import faiss_index
 from closedform.snapshot import Snapshot
+from closedform.store import faiss_index
 from closedform.store.saved_index import SavedIndex
 from tests.conftest import random_demos
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, KernelRegressionPolicy, Layout
-from closedform.weights.penalty import Penalty
 
 ACTIONS = Layout.of((None, "binary", 4))
 
@@ -41,7 +40,7 @@ def test_evenly_split_binaries_are_decided_alike(monkeypatch, parameters):
         compiled, reference = sampled_both_ways(policy, observations, monkeypatch, n_samples=3, seed=seed)
         np.testing.assert_array_equal(compiled, reference)
         windows = policy.windows(observations)
-        made = policy.generate(policy.model, windows, 3, np.random.default_rng(seed), Penalty.none(), explain=False)
+        made = policy.planner.batch(windows, 3, np.random.default_rng(seed))
         ties += np.count_nonzero(np.abs(made.chunks) < 1e-5)
     assert ties > 10  # there was something to decide
 

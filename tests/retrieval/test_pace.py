@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Layout
+from closedform import pacing as pace
 from closedform.demos.demos import Demos
 from closedform.pacing import breathe, gathered, gently, paced
-from closedform.retrieval import pace
 from closedform.store.index import ExactIndex
 from tests.conftest import planar_demos
 

@@ -23,10 +23,11 @@ from closedform.analysis.explain import explain
 from closedform.analysis.familiarity import measure_familiarity
 from closedform.analysis.leave_one_out import effective_numbers
 from closedform.policies.saving import verify
-from closedform.retrieval import build
+from closedform.store import build
 from closedform.store.faiss_index import FaissIndex
 from closedform.store.in_memory import InMemory
 from closedform.store.recorded_steps import RecordedSteps, rows_record
+from closedform.weights.terms.goal import Goal
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
 from tests.retrieval.test_goal import marked_pushes
@@ -100,7 +101,7 @@ def test_bodies_and_hands_are_the_same(both_ways, kind):
     small, large = both_models(demos, n_action_steps=4)
     assert_same_rows(small, large, np.arange(len(small)))
     assert kind != "held" or (np.asarray(large.store.held[:]) >= 0).any()
-    assert kind != "marked" or large.kernel.hooked.goal.ratios.all()
+    assert kind != "marked" or np.all([term.ratios for term in large.kernel.terms if isinstance(term, Goal)])
 
 
 @pytest.mark.parametrize("preset", ["paper", "default"])
@@ -109,7 +110,7 @@ def test_plans_equal_exact_ones_where_everything_is_found(both_ways, preset):
     exact, large = (ClosedFormPolicy(demos, preset, index=index, n_neighbors=100) for index in ("exact", "faiss"))
     storage = large.model.storage
     assert isinstance(storage, RecordedSteps)
-    large._model = replace(large.model, storage=replace(storage, index=finding_everything(storage.index)))
+    large._use(replace(large.model, storage=replace(storage, index=finding_everything(storage.index))))
     for observation in np.concatenate([episode.observations[::9] for episode in demos]) + 0.01:
         plan, other = exact.plan(observation, seed=0), large.plan(observation, seed=0)
         np.testing.assert_allclose(plan.actions, other.actions, atol=1e-9)

@@ -14,8 +14,8 @@ from closedform.demos.encoding import Encoding, rotation_matrix, two_columns
 from closedform.demos.episode import Episode
 from closedform.policies.backends.batch_planner import Numbers
 from closedform.rewrites.copies import Symmetry
-from closedform.weights.penalty import Penalty
 from closedform.weights.terms.goal import Goal
+from tests.worlds import reference_and_compiled
 
 PLANE = Layout.parse("hand position 2, block position 2, block angle"), Layout.parse("hand position 2")
 SPACE = (
@@ -179,11 +179,8 @@ def test_reference_kernels_and_torch_agree(world):
     demos = WORLDS[world](np.random.default_rng(2))
     policy = ClosedFormPolicy(demos, n_action_steps=4, n_diffusion_steps=8, n_perturbations=4, n_neighbors=60)
     seen = np.array([images(policy, demos[0].observations[i])[-1].observations[0] for i in (2, 8, 15)])
-    windows, model = policy.windows(seen), policy.model
-    reference, compiled = (
-        generate(model, model.kernel.features(windows), 1, np.random.default_rng(1), Penalty.none(), explain=False)
-        for generate in (policy._generate_reference, policy._generate_compiled)
-    )
+    windows = policy.windows(seen)
+    reference, compiled = reference_and_compiled(policy, windows)
     planner = policy.batch_planner("cpu")
     numbers = Numbers.like_the_reference(planner, len(windows), np.random.default_rng(1))
     _, chunks = planner.plan(planner.queries(windows), numbers)
@@ -224,7 +221,7 @@ def test_no_image_of_an_episode_predicts_it():
 
 def test_relevance_and_shrinkage_are_judged_by_other_episodes_only(monkeypatch):
     """An image that lies on its episode would predict it perfectly."""
-    from closedform.retrieval import relevance, shrinkage
+    from closedform.judge import relevance, shrinkage
 
     asked = []
     for module in (relevance, shrinkage):
@@ -274,10 +271,10 @@ def test_an_agent_remembers_images_while_episodes_come():
     policy = ClosedFormPolicy(demos[:5], n_diffusion_steps=5)
     agent = policy.agent(seed=0)
     agent.plan(images(policy, demos[3].observations[4])[1].observations[0])
-    store, penalty = policy.store, agent.memory.penalty(policy.store)
+    store, penalty = policy.store, agent.state.on(policy.store).penalty
     used = {(store.row_episodes[row], store.row_steps[row]) for row in penalty.rows}
     policy.add(demos[5])
-    after = agent.memory.penalty(policy.store)
+    after = agent.state.on(policy.store).penalty
     assert {(policy.store.row_episodes[row], policy.store.row_steps[row]) for row in after.rows} == used
     assert any(episode % 2 for episode, _ in used)
 

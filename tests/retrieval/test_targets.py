@@ -105,9 +105,10 @@ def test_an_agent_knows_where_the_target_is_that_it_commanded(demos, n_execute):
     expected = policy.targets.start()
     for action in executed:
         expected = policy.targets.after(expected, action)
-    assert np.array_equal(agent.memory.lead, expected) and np.abs(expected).max() > 0
+    assert agent.state.target_offset is not None
+    assert np.array_equal(agent.state.target_offset, expected) and np.abs(expected).max() > 0
     agent.reset()
-    assert not agent.memory.lead.any()
+    assert agent.state.target_offset is not None and not agent.state.target_offset.any()
 
 
 def test_targets_reach_where_displacements_do_not(demos):

@@ -99,14 +99,14 @@ def test_reference_kernel_and_torch_agree(monkeypatch):
     made = []
     for disable in ("0", "1"):
         monkeypatch.setenv("CLOSEDFORM_DISABLE_KERNELS", disable)
-        made.append(policy.generate(policy.model, windows, 1, np.random.default_rng(1), NO_PENALTY, explain=True))
+        made.append(policy.planner.batch(windows, 1, np.random.default_rng(1), explain=True))
     np.testing.assert_allclose(made[0].chunks, made[1].chunks, atol=1e-4)
     planner = policy.batch_planner("cpu")
     numbers = Numbers.like_the_reference(planner, len(windows), np.random.default_rng(1))
     _, chunks = planner.plan(planner.queries(windows), numbers)
     np.testing.assert_allclose(chunks.numpy(), made[1].chunks, atol=1e-3)
     without = ClosedFormPolicy(demos, bandwidth=0.6, n_action_steps=4)
-    other = without.generate(without.model, windows, 1, np.random.default_rng(1), NO_PENALTY, explain=True)
+    other = without.planner.batch(windows, 1, np.random.default_rng(1), explain=True)
     assert np.abs(other.chunks - made[1].chunks).max() > 0.01  # so that agreeing means something
 
 

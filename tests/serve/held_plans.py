@@ -14,8 +14,8 @@ class HeldPlans:
 
     def __init__(self, policy, monkeypatch):
         self.began, self.go_on = threading.Event(), threading.Event()
-        self._plan = policy.plan_first
-        monkeypatch.setattr(policy, "plan_first", self._wait)
+        self._plan = policy.step_together
+        monkeypatch.setattr(policy, "step_together", self._wait)
 
     def _wait(self, *arguments):
         self.began.set()

@@ -43,7 +43,7 @@ def test_a_thread_that_is_free_leaves_a_busy_one_its_share():
     held = Held()
 
     async def run():
-        planners = Planners(held.answer, lambda: None, 2)
+        planners = Planners(held.answer, 2)
         asked = await ask(planners, [1, 2])
         await held.taken(2)
         assert sorted(held.batches) == [[1], [2]]
@@ -68,7 +68,7 @@ def test_requests_of_one_instant_are_shared_among_the_threads(n_threads):
     held = Held()
 
     async def run():
-        planners = Planners(held.answer, lambda: None, n_threads)
+        planners = Planners(held.answer, n_threads)
         asked = await ask(planners, range(1, 7))
         await held.taken(n_threads)
         share = 6 // n_threads

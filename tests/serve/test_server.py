@@ -94,7 +94,7 @@ def test_a_fault_of_the_server_is_told_and_logged_and_no_end(address, policy, mo
 
     with Client(address) as client:
         client.infer(HERE)
-        monkeypatch.setattr(policy, "plan_first", broken)
+        monkeypatch.setattr(policy, "step_together", broken)
         with pytest.raises(ServeError, match="internal error of the server: ZeroDivisionError") as error:
             client.infer(HERE)
         assert "secret" not in str(error.value) and "secret" in caplog.text

@@ -156,8 +156,6 @@ def test_requests_that_wait_together_are_answered_as_alone(served):
                 continue
             np.testing.assert_array_equal(found[index]["actions"], alone["actions"])
             assert {**found[index], "actions": 0, "policy_timing": 0} == {**alone, "actions": 0, "policy_timing": 0}
-        if step == 8:
-            served.settle()  # whether memories are updated now or before the next plan makes no difference
 
 
 def answered(served, request, session):
@@ -202,13 +200,13 @@ def test_windows_and_single_observations(monkeypatch):
     """A single observation is repeated, unless the robot says that it is one step after the last."""
     demos = random_demos(np.random.default_rng(1), 4, 20, 3, 2)
     two = Service(ClosedFormPolicy(demos, n_obs_steps=2, n_diffusion_steps=5))
-    session, windows, plan = two.open(), [], two.policy.plan_first
+    session, windows, plan = two.open(), [], two.policy.step_together
 
     def watched(seen, *rest):
         windows.extend(seen)
         return plan(seen, *rest)
 
-    monkeypatch.setattr(two.policy, "plan_first", watched)
+    monkeypatch.setattr(two.policy, "step_together", watched)
     seen = demos.episodes[0].observations
     for request in (
         {"observation": seen[0]},

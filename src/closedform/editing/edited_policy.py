@@ -111,7 +111,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
     def plan(self, observation: Any, *, seed: Seed = None) -> Plan:
         """Plans one chunk for one observation (D_o,) or window (N_o, D_o); its distance is the neural policy's."""
         windows = self.windows(real_array(observation, "an observation")[None])
-        return self.step(windows[0], self.begin(), generator(seed))[0]
+        return self.step_together(list(windows), [self.begin()], [generator(seed)])[0][0]
 
     @property
     def n_together(self) -> int:

@@ -23,7 +23,7 @@ from closedform.pacing import gently
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
 from closedform.policies.parameters import ClosedFormParameters
-from closedform.policies.plan import ReplicaState
+from closedform.policies.plan import Plan, ReplicaState
 from closedform.policies.saving import save_policy
 from closedform.store.build import build_model, stays_recorded
 from closedform.store.in_memory import InMemory
@@ -162,6 +162,11 @@ class FleetPolicy(ClosedFormPolicy):
     def __reduce__(self) -> Any:
         """Another process gets what it holds now, as a `ClosedFormPolicy` that follows nothing."""
         return _itself, (self._snapshot(),)
+
+    def step(self, window: np.ndarray, state: State, rng: np.random.Generator) -> tuple[Plan, State]:
+        """A plan that says how current the replica is."""
+        plan, after = super().step(window, state, rng)
+        return replace(plan, replica=self.replica_state), after
 
     def step_together(
         self, windows: Sequence[np.ndarray], states: Sequence[State], rngs: Sequence[np.random.Generator]

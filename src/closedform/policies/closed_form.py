@@ -37,7 +37,7 @@ class ClosedFormBackend:
 
     def __init__(self, config: ClosedFormConfig):
         self.diffusion = Diffusion(config)
-        self.reference, self._compiled = Reference(self.diffusion), Compiled(self.diffusion)
+        self.reference, self.compiled = Reference(self.diffusion), Compiled(self.diffusion)
 
     @property
     def n_steps(self) -> int:
@@ -46,8 +46,8 @@ class ClosedFormBackend:
 
     def fill(self, model: Model, query: Query) -> PlanBatch:
         """Plans with one of them."""
-        compiled = kernels.enabled() and (query.stop_at == math.inf or kernels.has_clock())
-        return (self._compiled if compiled else self.reference).fill(model, query)
+        compiles = kernels.enabled() and (query.stop_at == math.inf or kernels.has_clock())
+        return (self.compiled if compiles else self.reference).fill(model, query)
 
 
 @register_policy

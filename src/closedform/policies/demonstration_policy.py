@@ -305,6 +305,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
             return state
         return replace(state, target_offset=self.targets.after(state.target_offset, action))
 
+    def step(self, window: np.ndarray, state: State, rng: np.random.Generator) -> tuple[Plan, State]:
+        """Plans for a checked window (N_o, D_o); returns the plan and the state after it."""
+        return self._planner.step(window, state, rng)
+
     def step_together(
         self, windows: Sequence[np.ndarray], states: Sequence[State], rngs: Sequence[np.random.Generator]
     ) -> list[tuple[Plan, State]]:

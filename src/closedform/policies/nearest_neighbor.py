@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from closedform.diffusion.mixture import is_mixture
-from closedform.policies.backends.backend import Query
+from closedform.policies.backends.backend import Backend, Query
 from closedform.policies.backends.reference import put
 from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.policies.demonstration_policy import DemonstrationPolicy
@@ -25,10 +25,13 @@ class Average:
         width: divides squared distances instead of 2 h^2.
     """
 
-    n_steps: ClassVar[int] = 0
-
     def __init__(self, weigh: Callable[[np.ndarray], np.ndarray], width: float | None = None):
         self._weigh, self._width = weigh, width
+
+    @property
+    def n_steps(self) -> int:
+        """0: there is no diffusion."""
+        return 0
 
     def fill(self, model: Model, query: Query) -> PlanBatch:
         """All plans, one after the other."""
@@ -65,7 +68,7 @@ class NearestNeighborPolicy(DemonstrationPolicy[PolicyConfig]):
 
     config_class: ClassVar[type[PolicyConfig]] = PolicyConfig
 
-    def _make_backend(self) -> Average:
+    def _make_backend(self) -> Backend:
         return Average(_nearest, width=1.0)
 
 
@@ -79,5 +82,5 @@ class KernelRegressionPolicy(DemonstrationPolicy[KernelConfig]):
 
     config_class: ClassVar[type[PolicyConfig]] = KernelConfig
 
-    def _make_backend(self) -> Average:
+    def _make_backend(self) -> Backend:
         return Average(_shared)

@@ -25,8 +25,8 @@ class PlanBatch(NamedTuple):
         distances: (B,), to the nearest demonstration; NaN if distances or weights are not finite.
         rows: (B, k), the neighbors, -1 beyond the last; or (B, 0) if not requested.
         weights: (B, n, k), of those rows in each chunk; or (B, n, 0).
-        used, shares: (B, k), of the first sample the rows whose weight is not negligible and their weights, which sum to
-            one, the largest first; or (B, 0).
+        used, shares: (B, k), of the first sample the rows whose weight is not negligible, the largest first, and their
+            weights, which sum to one; or (B, 0).
         n_used: (B,), how many of them there are.
         n_steps: (B, n), diffusion steps taken.
         ended: (B, n), when the last of them ended, or NaN.
@@ -69,7 +69,7 @@ class PlanBatch(NamedTuple):
         return PlanBatch(*(each[some] for each in self))
 
     def list_used(self, b: int) -> None:
-        """Fills `used`, `shares` and `n_used` of a plan from its rows and weights, for backends that only fill those."""
+        """Fills `used`, `shares` and `n_used` of a plan from its rows and weights."""
         used = np.flatnonzero(self.weights[b, 0] > NEGLIGIBLE)
         used = used[np.argsort(-self.weights[b, 0, used], kind="stable")]
         shares = self.weights[b, 0, used]

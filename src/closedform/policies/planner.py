@@ -14,6 +14,7 @@ from closedform.policies.deadline import Deadline
 from closedform.policies.plan import Plan
 from closedform.policies.plan_batch import PlanBatch
 from closedform.store.model import Model
+from closedform.weights.penalty import Penalty
 from closedform.weights.state import RememberingTerm, State, Used
 
 
@@ -96,10 +97,17 @@ class Planner:
         return plan, Used(store, rows, weights, plan.distance, model.kernel.h)
 
     def batch(
-        self, windows: np.ndarray, n_samples: int, rng: np.random.Generator, *, explain: bool = False
+        self,
+        windows: np.ndarray,
+        n_samples: int,
+        rng: np.random.Generator,
+        *,
+        explain: bool = False,
+        penalty: Penalty | None = None,
     ) -> PlanBatch:
-        """Samples chunks for windows (B, N_o, D_o), all drawing from one generator; without terms that remember."""
-        return self._fill(Query(windows, rng, n_samples, (), self.k, explain))
+        """Samples chunks for windows (B, N_o, D_o), all drawing from one generator and with the same penalty."""
+        penalties = () if penalty is None else [penalty] * len(windows)
+        return self._fill(Query(windows, rng, n_samples, penalties, self.k, explain))
 
     def sample(self, windows: np.ndarray, n_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Samples chunks in robot units, (B, n_samples, N_a, D_a)."""

@@ -121,13 +121,13 @@ class Policy(ABC, Generic[ConfigT]):
 
     def step(self, window: np.ndarray, state: State, rng: np.random.Generator) -> tuple[Plan, State]:
         """Plans for an agent, which has checked the window (N_o, D_o); returns the plan and the state after it."""
-        return self.step_together([window], [state], [rng])[0]
+        return self.plan(window, seed=rng), state
 
-    @abstractmethod
     def step_together(
         self, windows: Sequence[np.ndarray], states: Sequence[State], rngs: Sequence[np.random.Generator]
     ) -> list[tuple[Plan, State]]:
         """`step` for several agents at once; each plan is what its agent would get alone, up to rounding."""
+        return [self.step(*each) for each in zip(windows, states, rngs, strict=True)]
 
     def acted(self, state: State, action: np.ndarray) -> State:
         """The state after an action (D_a,) that an agent executes."""

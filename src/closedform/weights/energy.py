@@ -2,9 +2,9 @@
 
     log w_i = -(d_i^2 + sum_t term_t(i, state)) / 2 h^2
 
-with d_i the distance in the metric and h the bandwidth. Each term that prefers one demonstration to another has a file of
-its own in `terms/`. Some remember what was planned before and concern a few windows only (`RememberingTerm`); their sum is
-the penalty of a plan. `policies/backends/compiled_plan.py:weigh` is the same in compiled code.
+with d_i the distance in the metric and h the bandwidth. Each term that prefers one demonstration to another has a file
+of its own in `terms/`. Some remember what was planned before and concern a few windows only (`RememberingTerm`); their
+sum is the penalty of a plan. `policies/backends/compiled_plan.py:weigh` is the same in compiled code.
 """
 
 from __future__ import annotations

@@ -169,8 +169,8 @@ class BatchPlanner:
         self, queries: torch.Tensor, numbers: Numbers, attempts: torch.Tensor
     ) -> tuple[Neighbors, torch.Tensor, torch.Tensor]:
         """All neighbors, ordered by their weight where the first attempts (B, 1, D) ended, or at the start."""
-        from closedform.kernels import torch_plan
         from closedform.kernels.triton_diffuse import SECOND_TILES
+        from closedform.policies.backends import torch_plan
 
         near = self.neighbors(queries, everything=True)
         chunks = self.gathered(near, attempts.shape[2])
@@ -213,7 +213,7 @@ class BatchPlanner:
         """The neighbors with the most weight for each query (B, D_z): as many as the fused kernel sees, or all."""
         import torch
 
-        from closedform.kernels import torch_plan
+        from closedform.policies.backends import torch_plan
 
         store = self.device_store
         rows = torch_plan.nearest_rows(store, queries, self._k)
@@ -331,11 +331,8 @@ class Numbers:
     @classmethod
     def like_the_reference(cls, planner: BatchPlanner, n_plans: int, rng: np.random.Generator) -> Numbers:
         """The numbers that the reference draws for plans of one sample each with a deterministic sampler."""
-        policy, model = planner.policy, planner.model
-        pairs = [
-            (rng.standard_normal((1, model.transfer.chunk_size)), policy.perturbations(rng, model))
-            for _ in range(n_plans)
-        ]
+        diffusion, size = planner.policy.diffusion, planner.model.transfer.chunk_size
+        pairs = [(rng.standard_normal((1, size)), diffusion.perturbations(rng, size)) for _ in range(n_plans)]
         noise, perturbations = (planner.tensor(np.array(part)) for part in zip(*pairs, strict=True))
         return cls(noise, perturbations, None)
 

@@ -37,8 +37,8 @@ class LoopMemory(RememberingTerm):
     near the same one may be used again.
     `loop_memory`, m, is the parameter; 0 is the paper's policy.
 
-    Windows whose chunk reaches the end of their episode say to stay there. With `hold_at_end` they never recede, so that
-    a policy that has arrived stays where it is.
+    Windows whose chunk reaches the end of their episode say to stay there. With `hold_at_end` they never recede, so
+    that a policy that has arrived stays where it is.
 
     To move along a demonstration at its own speed is no loop. Where it is sampled finely, many of its windows are
     within the bandwidth and make a plan together; if those receded, only the ones ahead would be left, and the policy
