@@ -13,7 +13,7 @@ import numba
 import numpy as np
 
 from closedform import ClosedFormPolicy
-from closedform.diffusion.sampler import SAMPLERS, step_weights
+from closedform.diffusion.sampler import SAMPLERS
 from closedform.kernels import diffuse as diffusion
 from closedform.kernels.search import metric_distances, nearest_rows
 from closedform.kernels.transfer import choose_transfer, transfer_chunk
@@ -192,7 +192,7 @@ def exponentials_needed(policy: ClosedFormPolicy, window: np.ndarray) -> int:
     plain = replace(denoiser, perturbations=None)
     least = config.pruning_error * HEADROOM / len(actions)  # exp(-cut)
     sample, count = np.random.default_rng(0).standard_normal(actions.shape[1]), 0
-    for step in step_weights(SAMPLERS[config.sampler], process, config.n_diffusion_steps):
+    for step in SAMPLERS[config.sampler].steps(process, config.n_diffusion_steps):
         weights = plain.weights(sample + perturbations, step.time)
         count += int((weights >= least * weights.max(1, keepdims=True)).sum())
         sample = step.keep * sample + step.jump * (weights.mean(0) @ actions)

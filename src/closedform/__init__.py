@@ -7,7 +7,7 @@ from closedform.demos.layout import Entry, Layout
 from closedform.demos.load import load_demos, save_demos
 from closedform.diffusion.denoiser import ClosedForm, Denoiser
 from closedform.diffusion.process import DDPM, Flow, Process
-from closedform.diffusion.sampler import Step, ddim, ddpm, euler
+from closedform.diffusion.sampler import Sampler, Step, ddim, ddpm, euler
 from closedform.errors import ClosedFormError, ClosedFormWarning
 from closedform.formats import load_policy
 from closedform.policies.agent import Agent
@@ -41,6 +41,7 @@ __all__ = [
     "Plan",
     "Policy",
     "Process",
+    "Sampler",
     "Step",
     "Term",
     "ddim",

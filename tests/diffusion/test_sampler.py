@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from closedform import DDPM, ClosedForm, ClosedFormError, Flow, ddim, ddpm, euler
+from closedform import DDPM, ClosedForm, ClosedFormError, ClosedFormPolicy, Flow, Sampler, ddim, ddpm, euler
+from closedform.diffusion.sampler import SAMPLERS, StepWeights
+from tests.conftest import random_demos
+from tests.worlds import reference_and_compiled
 
 RUNS = [
     pytest.param(euler, Flow(), {}, id="euler-flow"),
@@ -98,3 +101,34 @@ def test_torch_gives_the_same_chunks(sampler, process, extra):
 def test_euler_needs_the_flow():
     with pytest.raises(ClosedFormError, match="use it with the process 'flow', or use 'ddim'"):
         euler(ClosedForm(DDPM(), np.eye(2)), DDPM(), np.zeros((1, 2)), n_steps=5)
+
+
+class Heun(Sampler):
+    """Heun's method on the flow ODE: an Euler step, then the mean of both slopes; the last step is Euler's."""
+
+    def steps(self, process, n_steps):
+        found = []
+        for s, s_next in pairwise(process.times(n_steps)):
+            found.append(StepWeights(s, s_next / s, 1 - s_next / s))
+            if s_next > 0:
+                back = (s_next - s) / (2 * s_next)
+                found.append(StepWeights(s_next, 0.5 + back, -back, recall=0.5))
+        return found
+
+
+def test_a_two_stage_sampler_is_one_class_for_every_backend(monkeypatch):
+    monkeypatch.setitem(SAMPLERS, "heun", Heun())
+    chunks = np.random.default_rng(0).normal(size=(5, 3))
+    denoiser, noise = (
+        ClosedForm(Flow(), chunks, np.log([4.0, 2, 1, 1, 1])),
+        np.random.default_rng(1).normal(size=(9, 3)),
+    )
+    exact = euler(denoiser, Flow(), noise, n_steps=4000)
+    errors = [np.abs(sampler(denoiser, Flow(), noise, n_steps=20) - exact).mean() for sampler in (Heun(), euler)]
+    assert errors[0] < 0.5 * errors[1]
+    demos = random_demos(np.random.default_rng(0), 4, 30, 3, 2)
+    policy = ClosedFormPolicy(demos, sampler="heun", n_diffusion_steps=10, n_neighbors=40, pruning_error=0.0)
+    windows = policy.windows(np.random.default_rng(2).normal(size=(6, 3)))
+    reference, compiled = reference_and_compiled(policy, windows, n_samples=2)
+    np.testing.assert_allclose(compiled.chunks, reference.chunks, atol=1e-5)
+    assert (reference.n_steps == 19).all() and (compiled.n_steps == 19).all()

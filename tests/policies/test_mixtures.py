@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from closedform import ClosedFormError, ClosedFormPolicy, ClosedFormWarning, NearestNeighborPolicy
 from closedform.diffusion.mixture import is_mixture
-from closedform.diffusion.sampler import SAMPLERS, step_weights
+from closedform.diffusion.sampler import SAMPLERS
 from closedform.errors import DataError
 from tests.conftest import planar_demos
 from tests.worlds import CHAINS, POLICIES, random_observations, random_parameters, random_world
@@ -73,7 +73,7 @@ def test_the_last_step_of_every_sampler_returns_the_denoised_chunk(process, samp
     policy = ClosedFormPolicy(
         planar_demos(np.random.default_rng(0)), process=process, sampler=sampler, n_diffusion_steps=n_steps
     )
-    last = step_weights(SAMPLERS[sampler], policy.config.make_process(), n_steps)[-1]
+    last = SAMPLERS[sampler].steps(policy.config.make_process(), n_steps)[-1]
     assert (last.keep, last.jump, last.spread) == (0.0, 1.0, 0.0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from closedform.analysis.familiarity import Familiarity
-from closedform.diffusion.sampler import SAMPLERS, Step, ddpm
+from closedform.diffusion.sampler import SAMPLERS, Step
 from closedform.errors import ConfigError
 from closedform.evaluation.environment import Environment
 from closedform.evaluation.rollout import Rollout
@@ -193,8 +193,7 @@ def _evolve(
         passed.append((float(step.time), np.array(step.sample)))
 
     noise = rng.standard_normal((n_samples, model.transfer.chunk_size))
-    extra = {"rng": rng} if sampler is ddpm else {}
-    final = sampler(denoiser, process, noise, n_steps=config.n_diffusion_steps, callback=keep, **extra)
+    final = sampler(denoiser, process, noise, n_steps=config.n_diffusion_steps, rng=rng, callback=keep)
     passed.append((0.0, final))
     start = passed[0][0]
     picked = [int(np.argmin([abs(time / start - level) for time, _ in passed])) for level in LEVELS]

@@ -3,6 +3,6 @@
 from closedform.diffusion.denoiser import ClosedForm, Denoiser
 from closedform.diffusion.predictor import Predictor
 from closedform.diffusion.process import DDPM, Flow, Process
-from closedform.diffusion.sampler import Step, ddim, ddpm, euler
+from closedform.diffusion.sampler import Sampler, Step, ddim, ddpm, euler
 
-__all__ = ["DDPM", "ClosedForm", "Denoiser", "Flow", "Predictor", "Process", "Step", "ddim", "ddpm", "euler"]
+__all__ = ["DDPM", "ClosedForm", "Denoiser", "Flow", "Predictor", "Process", "Sampler", "Step", "ddim", "ddpm", "euler"]

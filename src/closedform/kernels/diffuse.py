@@ -244,6 +244,10 @@ def diffuse(
         if candidates[i] == best:
             leader = i
     clock = np.empty(2, np.int64)
+    recalls = False
+    for s in range(steps.shape[0]):
+        recalls = recalls or steps[s, 5] != 0.0
+    before, sampled = np.empty(width), np.empty(width)
 
     for s in range(steps.shape[0]):
         gain, variance = steps[s, 0], steps[s, 1] * steps[s, 1]
@@ -297,8 +301,15 @@ def diffuse(
                 for d in range(width):
                     sample[d] = denoised[d]
                 break
+        if recalls:
+            for d in range(width):
+                before[d] = sampled[d] if s > 0 else sample[d]
+                sampled[d] = sample[d]
         for d in range(width):
             sample[d] = steps[s, 2] * sample[d] + steps[s, 3] * denoised[d]
+        if steps[s, 5] != 0.0:
+            for d in range(width):
+                sample[d] += steps[s, 5] * before[d]
         if fresh.shape[0]:
             for d in range(width):
                 sample[d] += steps[s, 4] * fresh[s, d]

@@ -153,7 +153,7 @@ class Sampling(NamedTuple):
     """The sampler's steps and when they may be cut short.
 
     Attributes:
-        steps: (S, 5) of gain, noise, keep, jump and spread.
+        steps: (S, 6) of gain, noise, keep, jump, spread and recall; see `StepWeights`.
         cut: nats below the largest term at which terms are dropped.
         stop_at: the time, of `clock.seconds`, after which no further step begins.
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from closedform.diffusion.process import DDPM
-from closedform.diffusion.sampler import SAMPLERS, step_weights
+from closedform.diffusion.sampler import SAMPLERS
 from closedform.errors import ConfigError
 
 _MOST = {  # of each parameter, so that a hostile file cannot exhaust memory
@@ -53,7 +53,7 @@ class DiffusionConfig:
             raise ConfigError(f"n_execute: expected at most n_action_steps ({self.n_future}), found {self.n_execute}")
         if self.sampler not in ("ddpm", "ddim"):
             raise ConfigError(f"sampler: expected ddpm or ddim, found {self.sampler!r}")
-        step_weights(SAMPLERS[self.sampler], self.make_process(), self.n_sampling_steps)
+        SAMPLERS[self.sampler].steps(self.make_process(), self.n_sampling_steps)
 
     @property
     def n_future(self) -> int:

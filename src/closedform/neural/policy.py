@@ -16,7 +16,7 @@ from closedform.demos.layout import Layout
 from closedform.device import choose_device
 from closedform.diffusion.denoiser import Denoiser
 from closedform.diffusion.predictor import Predictor
-from closedform.diffusion.sampler import SAMPLERS, Callback, ddpm
+from closedform.diffusion.sampler import SAMPLERS, Callback
 from closedform.errors import DataError, LoadError
 from closedform.files import crc32
 from closedform.neural.config import NeuralConfig, UNetConfig
@@ -228,8 +228,7 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
         """
         config, norm, noise = self.config, self.normalization, self.noise(rng, n_samples)
         sampler, process = SAMPLERS[config.sampler], config.make_process()
-        extra = {"rng": rng} if sampler is ddpm else {}
-        chunks = sampler(denoiser, process, noise, n_steps=config.n_sampling_steps, callback=callback, **extra)
+        chunks = sampler(denoiser, process, noise, n_steps=config.n_sampling_steps, rng=rng, callback=callback)
         encoded = chunks.cpu().numpy().astype(np.float64).reshape(len(rng), n_samples, config.n_action_steps, -1)
         return self._encoding.decode(encoded[:, :, -config.n_future :] / norm.action_scale + norm.action_offset)
 

@@ -42,7 +42,7 @@ class ClosedFormBackend:
     @property
     def n_steps(self) -> int:
         """S, diffusion steps of a plan that is not cut short."""
-        return self.diffusion.config.n_diffusion_steps
+        return len(self.diffusion.steps)
 
     def fill(self, model: Model, query: Query) -> PlanBatch:
         """Plans with one of them."""

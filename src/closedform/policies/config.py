@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 from closedform.demos.demos import Demos
 from closedform.diffusion.process import DDPM, Flow, Process
-from closedform.diffusion.sampler import SAMPLERS, step_weights
+from closedform.diffusion.sampler import SAMPLERS
 from closedform.errors import ConfigError
 from closedform.policies.horizons import N_ACTION_STEPS, N_EXECUTE, horizons
 from closedform.weights.metric import METRICS
@@ -276,7 +276,7 @@ class ClosedFormConfig(KernelConfig):
         _check(self.sampler in SAMPLERS, "sampler", _one_of(tuple(SAMPLERS)), self.sampler)
         _check(self.deadline is None or 0 < self.deadline <= 1e6, "deadline", "more than 0, or None", self.deadline)
         _check(0 <= self.pruning_error < 1, "pruning_error", "0 or more and below 1", self.pruning_error)
-        step_weights(SAMPLERS[self.sampler], self.make_process(), self.n_diffusion_steps)
+        SAMPLERS[self.sampler].steps(self.make_process(), self.n_diffusion_steps)
 
     def make_process(self) -> Process:
         """The noising process; DDPM has a noise level for each step, and at least 100."""

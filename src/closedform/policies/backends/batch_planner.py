@@ -12,7 +12,6 @@ import numpy as np
 
 from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.mixture import ROUNDING
-from closedform.diffusion.sampler import SAMPLERS
 from closedform.errors import ConfigError, MissingExtraError
 from closedform.policies.backends.device_store import on_device, padded
 from closedform.policies.demonstration_policy import DemonstrationPolicy
@@ -64,7 +63,9 @@ class BatchPlanner:
             )
         self.policy, self.model = policy, policy.model
         self.device_store, self._center = on_device(self.model, self.tensor)
-        self._steps = self.tensor(policy.diffusion.steps)
+        if self.device.type == "cuda" and policy.diffusion.steps[:, 5].any():
+            raise ConfigError(f"sampler: expected one of a single stage on 'cuda', found {policy.config.sampler!r}")
+        self._steps = self.tensor(policy.diffusion.steps[:, :5])
         if self.device_store.normalized is not None:
             bounds = self.device_store.normalized.aminmax(dim=0)
             self._range = [bound.repeat(policy.config.n_action_steps)[None] for bound in bounds]
@@ -195,7 +196,7 @@ class BatchPlanner:
         def normal(*shape: int) -> torch.Tensor:
             return torch.randn(shape, generator=rng, device=self.device)
 
-        fresh = normal(len(self._steps), n_plans, n_samples, size) if config.sampler == "ddpm" else None
+        fresh = normal(len(self._steps), n_plans, n_samples, size) if self._steps[:, 4].any() else None
         if fresh is not None:
             fresh[-1] = 0.0  # the last step adds none
         n_perturbations = config.n_perturbations if config.tau else 1
@@ -244,11 +245,10 @@ class BatchPlanner:
 
     def _diffuse_all(self, near: Neighbors, numbers: Numbers) -> torch.Tensor:
         """The reference's own denoiser and sampler, on tensors."""
-        config, chunks = self.policy.config, self.gathered(near, numbers.noise.shape[2])
-        process, sampler = config.make_process(), SAMPLERS[config.sampler]
-        denoiser = ClosedForm(process, chunks, near.log_weights, numbers.perturbations)
-        extra = {} if numbers.fresh is None else {"rng": _Drawn(numbers.fresh)}
-        return sampler(denoiser, process, numbers.noise, n_steps=config.n_diffusion_steps, **extra)
+        diffusion, chunks = self.policy.diffusion, self.gathered(near, numbers.noise.shape[2])
+        denoiser = ClosedForm(diffusion.process, chunks, near.log_weights, numbers.perturbations)
+        n_steps, rng = diffusion.config.n_diffusion_steps, None if numbers.fresh is None else _Drawn(numbers.fresh)
+        return diffusion.sampler(denoiser, diffusion.process, numbers.noise, n_steps=n_steps, rng=rng)
 
     def _diffuse_fused(
         self, near: Neighbors, numbers: Numbers, tiles: tuple[tuple[int, int, bool], ...] | None = None

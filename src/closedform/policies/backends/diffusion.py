@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from closedform.diffusion.process import Process
-from closedform.diffusion.sampler import SAMPLERS, step_weights
+from closedform.diffusion.sampler import SAMPLERS, Sampler
 from closedform.kernels.records import Draws
 from closedform.policies.backends.backend import Query
 from closedform.policies.config import ClosedFormConfig
@@ -31,12 +31,17 @@ class Diffusion:
         """The noising process."""
         return self.config.make_process()
 
+    @property
+    def sampler(self) -> Sampler:
+        """What runs it backward."""
+        return SAMPLERS[self.config.sampler]
+
     @cached_property
     def steps(self) -> np.ndarray:
-        """(S, 5), the sampler's steps as the kernels read them: gain, noise, keep, jump, spread."""
-        process = self.process
-        steps = step_weights(SAMPLERS[self.config.sampler], process, self.config.n_diffusion_steps)
-        return np.array([(process.gain(s.time), process.noise(s.time), s.keep, s.jump, s.spread) for s in steps])
+        """(S, 6), the sampler's steps as the kernels read them: gain, noise, keep, jump, spread, recall."""
+        process, steps = self.process, self.sampler.steps(self.process, self.config.n_diffusion_steps)
+        rows = [(process.gain(s.time), process.noise(s.time), s.keep, s.jump, s.spread, s.recall) for s in steps]
+        return np.array(rows)
 
     def cut(self, k: int) -> float:
         """Nats below the largest of k terms at which they are dropped."""
@@ -52,7 +57,7 @@ class Diffusion:
     def draw(self, query: Query, size: int) -> Draws:
         """The random numbers of all plans, plan by plan."""
         n_plans, n_samples = len(query.windows), query.n_samples
-        n_steps = len(self.steps) if self.config.sampler == "ddpm" else 0
+        n_steps = len(self.steps) if self.steps[:, 4].any() else 0
         n_perturbations = self.config.n_perturbations if self.config.tau else 0
         n_fresh = max(n_steps - 1, 0) * n_samples  # the last step adds none
         shape = n_samples + n_perturbations + n_fresh, size

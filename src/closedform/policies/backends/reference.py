@@ -10,7 +10,7 @@ import numpy as np
 
 from closedform.diffusion.denoiser import ClosedForm
 from closedform.diffusion.mixture import is_mixture
-from closedform.diffusion.sampler import SAMPLERS, Step, ddpm
+from closedform.diffusion.sampler import Step
 from closedform.policies.backends.backend import Query
 from closedform.policies.backends.diffusion import Diffusion
 from closedform.policies.plan_batch import PlanBatch, unmeasured
@@ -33,23 +33,23 @@ class Reference:
     def fill(self, model: Model, query: Query) -> PlanBatch:
         """All plans, one after the other."""
         config, process, size = self._diffusion.config, self._diffusion.process, model.transfer.chunk_size
-        sampler, batch = SAMPLERS[config.sampler], query.unfilled(model)
+        sampler, batch = self._diffusion.sampler, query.unfilled(model)
+        n_steps = len(self._diffusion.steps)
         for b, features in enumerate(model.kernel.features(query.windows)):
             near, rng = model.neighborhood(features, query.k), query.rng(b)
             noise = rng.standard_normal((query.n_samples, size))
             perturbations = self._diffusion.perturbations(rng, size)
             denoiser = self.denoiser(model, near, query.penalty(b), perturbations, b)
             last: list[Step] = []
-            extra = {"rng": rng} if sampler is ddpm else {}
 
             def keep_last(step: Step, last: list[Step] = last) -> None:
                 last[:] = [step]
-                if step.index + 1 < config.n_diffusion_steps and self._clock() >= query.stop_at:
+                if step.index + 1 < n_steps and self._clock() >= query.stop_at:
                     raise _OutOfTimeError
 
             try:
                 batch.chunks[b] = sampler(
-                    denoiser, process, noise, n_steps=config.n_diffusion_steps, callback=keep_last, **extra
+                    denoiser, process, noise, n_steps=config.n_diffusion_steps, rng=rng, callback=keep_last
                 )
             except _OutOfTimeError:
                 batch.chunks[b] = last[0].denoised
