@@ -28,7 +28,7 @@ test: lint
 	$(MAKE) --no-print-directory test-reference
 
 test-reference: .venv/.dev  # what plans, again on the reference mathematics alone
-	CLOSEDFORM_DISABLE_KERNELS=1 $(BIN)/pytest $(addprefix tests/,analysis diffusion editing policies retrieval)
+	CLOSEDFORM_DISABLE_KERNELS=1 $(BIN)/pytest $(addprefix tests/,analysis diffusion editing judge policies rewrites store transfer weights)
 
 test-bare: .venv/.dev  # the whole suite without demonstrations: a clone, an empty cache, the reference
 	rm -rf outputs/bare

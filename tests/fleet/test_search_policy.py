@@ -15,7 +15,7 @@ from closedform.fleet.engine_index import EngineIndex
 from closedform.fleet.engine_steps import LEFT_OUT, EngineSteps
 from closedform.weights.penalty import Penalty
 from tests.conftest import planar_demos, random_demos
-from tests.retrieval.test_recorded_steps import exactly
+from tests.store.test_recorded_steps import exactly
 
 pytest.importorskip("lancedb", reason="LanceDB is not installed: make test-fleet")
 pytest.importorskip("faiss", reason="faiss is not installed: make test-fleet")

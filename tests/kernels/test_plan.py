@@ -15,7 +15,7 @@ import closedform
 from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.weights.penalty import Penalty
 from tests.conftest import PLANAR_ACTIONS, planar_demos, random_demos
-from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
+from tests.transfer.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
 from tests.worlds import reference_and_compiled
 
 TOLERANCE = 1e-4  # in normalized action units, the default of pruning_error

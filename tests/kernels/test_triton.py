@@ -11,7 +11,7 @@ from closedform.kernels.triton_metric import local_squared_distances
 from closedform.policies.backends import batch_planner, torch_plan
 from closedform.policies.backends.batch_planner import Neighbors, Numbers
 from tests.conftest import planar_demos, random_demos
-from tests.retrieval.test_recorded_steps import demos_with
+from tests.store.test_recorded_steps import demos_with
 from tests.worlds import reference_and_compiled
 
 SINGLE = 2e-5  # normalized units; Push-T's plans differ by 2e-6

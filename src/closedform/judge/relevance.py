@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from closedform.judge.group_scale import crowd_weights
-from closedform.judge.selection import LEFT_OUT, select_features
+from closedform.judge.selection import select_features
 from closedform.pacing import breathe, gathered, paced
 from closedform.transfer.transfer import Transfer
 from closedform.weights.feature_map import GeometricFeatures
+from closedform.weights.metric import LEFT_OUT
 
 if TYPE_CHECKING:
     from closedform.store.spec import ModelSpec

@@ -9,14 +9,13 @@ import numpy as np
 from closedform.pacing import breathe, gathered, paced
 from closedform.transfer.transfer import Transfer
 from closedform.weights.feature_map import GeometricFeatures
-from closedform.weights.metric import covariance_factor
+from closedform.weights.metric import LEFT_OUT, covariance_factor
 
 if TYPE_CHECKING:
     from closedform.store.spec import ModelSpec
     from closedform.store.store import Store
     from closedform.weights.observation_kernel import ObservationKernel
 
-LEFT_OUT = 2.0**-20  # the relevance of what counts nothing: a power of two, so that no bit of the scale is lost
 _N_QUERIES, _N_POOL, _N_NEAREST = 150, 1_500, 12
 _N_VOTERS, _N_STEPS = 10, 4  # neighbors that choose a frame, and actions of a chunk that are compared
 _RANK = 3  # the neighbor whose distance is the bandwidth

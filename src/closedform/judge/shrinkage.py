@@ -9,6 +9,7 @@ import numpy as np
 from closedform.judge.relevance import transferred_chunks
 from closedform.pacing import breathe, gathered, paced
 from closedform.transfer.transfer import Transfer
+from closedform.weights.metric import usual_shrinkage
 
 if TYPE_CHECKING:
     from closedform.store.spec import ModelSpec
@@ -24,16 +25,6 @@ _WIDEST = 256  # features; beyond this, choosing takes too long
 _AS_GOOD = 0.5  # standard errors that a smaller shrinkage may be worse by, where a covariance can be estimated
 _BETTER = 1.0  # standard errors that it has to predict better by, where it cannot
 _FEWEST_EPISODES = 8
-_EPISODES_PER_NEIGHBORHOOD = 4  # of which one says something about the shape of any one neighborhood
-
-
-def usual_shrinkage(n_features: int, n_episodes: int) -> float:
-    """D / (D + E / 4).
-
-    The shape of a neighborhood in D directions cannot be estimated from few episodes: however many windows an episode
-    has, they lie along one path, and only episodes that pass nearby count.
-    """
-    return n_features / (n_features + n_episodes / _EPISODES_PER_NEIGHBORHOOD)
 
 
 def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel: ObservationKernel) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,8 +14,10 @@ from closedform.errors import ClosedFormError
 from closedform.judge.shrinkage import prediction_errors
 from closedform.pacing import breathe
 from closedform.rewrites.copies import Symmetry, is_declared
-from closedform.store.model import Model
 from closedform.transfer.transfer import Transfer
+
+if TYPE_CHECKING:
+    from closedform.store.model import Model
 
 MIRRORS = ("mirror_x", "mirror_y")
 FEWEST_EPISODES, MOST_EPISODES = 10, 50  # more do not need mirror images, which make the end less precise

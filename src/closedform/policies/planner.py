@@ -64,7 +64,8 @@ class Planner:
         model, deadline = self.model, self._deadline
         stop_at = deadline.stop_at(deadline.clock()) if deadline.seconds is not None else math.inf
         states = [state.on(model.store) for state in states]
-        query = Query(windows, rngs, 1, [state.penalty for state in states], self.k, explain=True, stop_at=stop_at)
+        penalties = [state.penalty for state in states]
+        query = Query(windows, rngs, 1, penalties, self.k, explain=True, stop_at=stop_at, clock=deadline.clock)
         batch = self._fill(query)
         made = [self._plan(batch, b, windows, state) for b, state in enumerate(states)]
         if deadline.seconds is not None:

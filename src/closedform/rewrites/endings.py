@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from closedform.store.spec import ModelSpec
-from closedform.store.store import Store
-from closedform.weights.observation_kernel import ObservationKernel
 from closedform.weights.terms.goal import Goal, nearest_reference, robust_variance
+
+if TYPE_CHECKING:
+    from closedform.store.spec import ModelSpec
+    from closedform.store.store import Store
+    from closedform.weights.observation_kernel import ObservationKernel
 
 _ONE_PLACE = 0.2  # of the spread of commanded positions: how far apart ends may be
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from closedform.errors import DataError
 
+_EPISODES_PER_NEIGHBORHOOD = 4  # of which one says something about the shape of any one neighborhood
+LEFT_OUT = 2.0**-20  # the relevance of what counts nothing: a power of two, so that no bit of the scale is lost
 METRICS = ("euclidean", "global_mahalanobis", "local_mahalanobis")
 
 
@@ -56,3 +58,12 @@ def squared_distances(neighbors: np.ndarray, query: np.ndarray, factor: np.ndarr
     """|L^-1 (z_i - z)|^2 for each neighbor. (k, D), (D,), (D, D) -> (k,)."""
     whitened = np.linalg.solve(factor, (neighbors - query).T)
     return np.sum(whitened * whitened, axis=0)
+
+
+def usual_shrinkage(n_features: int, n_episodes: int) -> float:
+    """D / (D + E / 4).
+
+    The shape of a neighborhood in D directions cannot be estimated from few episodes: however many windows an episode
+    has, they lie along one path, and only episodes that pass nearby count.
+    """
+    return n_features / (n_features + n_episodes / _EPISODES_PER_NEIGHBORHOOD)

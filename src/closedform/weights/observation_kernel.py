@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from closedform.demos.episode import Episode
-from closedform.judge.selection import LEFT_OUT
-from closedform.judge.shrinkage import usual_shrinkage
 from closedform.kernels.records import Candidates, Metric
 from closedform.weights.energy import log_weights
 from closedform.weights.feature_map import FeatureMap, GeometricFeatures, IdentityFeatures, scaled
 from closedform.weights.feature_statistics import Statistics
-from closedform.weights.metric import covariance_factor, squared_distances
+from closedform.weights.metric import LEFT_OUT, covariance_factor, squared_distances, usual_shrinkage
 from closedform.weights.penalty import Penalty
 from closedform.weights.redundancy import Redundancy, without_redundant
 from closedform.weights.term import Term

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +25,7 @@ class Query(NamedTuple):
         k: how many neighbors.
         explain: whether to fill rows and weights.
         stop_at: the time after which no further diffusion step begins.
+        clock: tells the time; compiled code reads the one behind `time.perf_counter`.
     """
 
     windows: np.ndarray
@@ -33,6 +35,7 @@ class Query(NamedTuple):
     k: int
     explain: bool
     stop_at: float = math.inf
+    clock: Callable[[], float] = time.perf_counter
 
     def rng(self, b: int) -> np.random.Generator:
         """The generator of a plan."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 
 import numpy as np
 
@@ -24,11 +22,10 @@ class Reference:
 
     Args:
         diffusion: the process, the sampler and the smoothing.
-        clock: tells the time, for the deadline.
     """
 
-    def __init__(self, diffusion: Diffusion, clock: Callable[[], float] = time.perf_counter):
-        self._diffusion, self._clock = diffusion, clock
+    def __init__(self, diffusion: Diffusion):
+        self._diffusion = diffusion
 
     def fill(self, model: Model, query: Query) -> PlanBatch:
         """All plans, one after the other."""
@@ -44,7 +41,7 @@ class Reference:
 
             def keep_last(step: Step, last: list[Step] = last) -> None:
                 last[:] = [step]
-                if step.index + 1 < n_steps and self._clock() >= query.stop_at:
+                if step.index + 1 < n_steps and query.clock() >= query.stop_at:
                     raise _OutOfTimeError
 
             try:
@@ -53,7 +50,7 @@ class Reference:
                 )
             except _OutOfTimeError:
                 batch.chunks[b] = last[0].denoised
-            batch.n_steps[b], batch.ended[b] = last[0].index + 1, self._clock() if query.stop_at < math.inf else np.nan
+            batch.n_steps[b], batch.ended[b] = last[0].index + 1, query.clock() if query.stop_at < math.inf else np.nan
             batch.mixed[b] = is_mixture(batch.chunks[b], denoiser.actions)
             put(batch, b, model, near, query, denoiser.weights(last[0].sample, last[0].time))
         return batch

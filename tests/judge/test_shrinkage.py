@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy
-from closedform.judge.shrinkage import CANDIDATES, usual_shrinkage
+from closedform.judge.shrinkage import CANDIDATES
+from closedform.weights.metric import usual_shrinkage
 from tests.conftest import planar_demos
 
 N_EPISODES, LENGTH = 16, 40

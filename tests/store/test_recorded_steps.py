@@ -29,9 +29,9 @@ from closedform.store.in_memory import InMemory
 from closedform.store.recorded_steps import RecordedSteps, rows_record
 from closedform.weights.terms.goal import Goal
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
-from tests.retrieval.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
-from tests.retrieval.test_goal import marked_pushes
-from tests.retrieval.test_hand import demos_of
+from tests.transfer.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
+from tests.transfer.test_hand import demos_of
+from tests.weights.test_goal import marked_pushes
 
 pytest.importorskip("faiss", reason="faiss is not installed: pip install 'closedform[ann]'")
 
@@ -50,8 +50,9 @@ def assert_same_rows(small, large, rows):
     np.testing.assert_allclose(large.transfer.scaling.offset, small.transfer.scaling.offset)
     np.testing.assert_allclose(large.transfer.scaling.scale, small.transfer.scaling.scale)
     np.testing.assert_allclose(large.transfer.turns, small.transfer.turns, atol=1e-12)
-    for mine, other in zip(large.kernel.hooked.goal, small.kernel.hooked.goal, strict=True):
-        np.testing.assert_allclose(mine, other)
+    for goal, wanted_goal in zip(large.kernel.compiled, small.kernel.compiled, strict=True):
+        for mine, other in zip(goal, wanted_goal, strict=True):
+            np.testing.assert_allclose(mine, other)
     wanted = small.transfer.chunks(small.store, rows, small.transfer.world)
     np.testing.assert_allclose(large.transfer.chunks(large.store, rows, large.transfer.world), wanted, atol=1e-12)
     near, all_rows = rows_record(large, large.storage.windows, rows), small.rows_record
