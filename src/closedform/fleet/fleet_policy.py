@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Unpack
 
 import numpy as np
 
+from closedform.background import in_background
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.errors import ClosedFormError, ConfigError, LoadError
@@ -19,7 +20,6 @@ from closedform.fleet.fleet_row import REMOVED, FleetRow, read_layouts
 from closedform.fleet.fleet_table import FleetTable, check_alike, checked_uri, live
 from closedform.fleet.replica import Change, Origin, Replica
 from closedform.fleet.where import Where
-from closedform.pacing import gently
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
 from closedform.policies.parameters import ClosedFormParameters
@@ -277,8 +277,7 @@ class FleetPolicy(ClosedFormPolicy):
         self._rows = max([self._rows, table.n_rows(), *(row.number + 1 for row in rows)])
         storage, spec, store = self.model.storage, self.model.spec, self.model.store
         if isinstance(storage, InMemory) and spec.symmetry is None and stays_recorded(spec.search.index, len(store)):
-            with gently():
-                self._use(build_model(spec, store.recorded, store.recorded_ids))
+            self._use(in_background(lambda: build_model(spec, store.recorded, store.recorded_ids)))
             self._merge()
         elif self._replica.n_parts > _MOST_PARTS:
             self._merge()

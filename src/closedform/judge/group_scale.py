@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from closedform.judge.selection import groups_of
-from closedform.pacing import breathe, gathered
 
 if TYPE_CHECKING:
     from closedform.store.spec import ModelSpec
@@ -37,9 +36,7 @@ def crowd_weights(spec: ModelSpec, features: np.ndarray, kernel: ObservationKern
         return weights
     last = [group[-1] for group in numbers]  # a number and itself a step earlier are no crowd
     some = np.linspace(0, len(features) - 1, min(_N_WINDOWS, len(features))).astype(int)
-    breathe()
-    covariance = np.cov(gathered(features, some)[:, last], rowvar=False)
-    breathe()
+    covariance = np.cov(np.take(features, some, axis=0)[:, last], rowvar=False)
     most = float(np.diag(covariance).max())
     together = float(np.linalg.eigvalsh(covariance)[-1]) / most if most > 0 else 1.0
     if together >= _CROWD:

@@ -8,7 +8,6 @@ import numpy as np
 
 from closedform.judge.group_scale import crowd_weights
 from closedform.judge.selection import select_features
-from closedform.pacing import breathe, gathered, paced
 from closedform.transfer.transfer import Transfer
 from closedform.weights.feature_map import GeometricFeatures
 from closedform.weights.metric import LEFT_OUT
@@ -74,23 +73,22 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
         return weights
     pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(N_QUERIES, len(pool))).astype(int))
-    features, episodes = gathered(features, pool), store.origins(pool)
+    features, episodes = np.take(features, pool, axis=0), store.origins(pool)
     others = len(pool) - np.bincount(episodes)[episodes[queries]]
     k = min(N_NEIGHBORS, int(others.min()))
     if k <= _RANK:
         return weights
     norms, transfer = np.sum(features * features, axis=1), Transfer.of(spec.transfer, store)
     found = []
-    for some in paced(np.split(queries, np.arange(_QUERIES_AT_ONCE, len(queries), _QUERIES_AT_ONCE))):
+    for some in np.split(queries, np.arange(_QUERIES_AT_ONCE, len(queries), _QUERIES_AT_ONCE)):
         near = _neighbors(features, norms, episodes, some, k)
-        breathe()
         difference = np.square(features[near] - features[some][:, None])
-        parts = np.stack([difference[..., c].sum(-1) for c in paced(columns)], axis=-1)
+        parts = np.stack([difference[..., c].sum(-1) for c in columns], axis=-1)
         targets = transferred_chunks(store, transfer, pool[near], pool[some], N_STEPS)
         found.append((parts, *(target.reshape(*target.shape[:-2], -1) for target in targets)))
-    parts, chunks, own = (np.concatenate(pieces) for pieces in paced(zip(*found, strict=True)))
+    parts, chunks, own = (np.concatenate(pieces) for pieces in zip(*found, strict=True))
     halved = np.zeros(len(columns), int)
-    for _ in paced(range(_HALVINGS)):
+    for _ in range(_HALVINGS):
         worse = _slopes(parts * 0.25**halved, chunks, own, episodes[queries]) > _SURE
         if not worse.any():
             break
@@ -128,21 +126,16 @@ def _slopes(parts: np.ndarray, chunks: np.ndarray, own: np.ndarray, episodes: np
         episodes: (q,), of the queries.
     """
     squared = parts.sum(-1)
-    breathe()
     h2 = np.maximum(np.partition(squared, _RANK, axis=1)[:, _RANK, None], 1e-300)
-    breathe()
     share = np.exp(-0.5 * (squared - squared.min(1, keepdims=True)) / h2)
     share /= share.sum(1, keepdims=True)
-    breathe()
     error = np.einsum("qk,qkd->qd", share, chunks) - own
     loss = np.sum(error * error, axis=1)
-    breathe()
     pull = np.einsum("qd,qkd->qk", error, chunks)  # the effect of more weight for a neighbor on the error
     pull -= np.sum(share * pull, axis=1, keepdims=True)
-    breathe()
     scale = share * pull / (h2 * (loss + np.median(loss) + 1e-300)[:, None])  # of the error's logarithm, roughly
     slopes = -2 * np.einsum("qk,qke->qe", scale, parts)
-    own_episodes = paced(np.unique(episodes))
+    own_episodes = np.unique(episodes)
     sums = np.array([slopes[episodes == e].sum(0) for e in own_episodes])  # windows of one episode are not independent
     return sums.sum(0) / np.maximum(np.sqrt(len(sums)) * sums.std(0), 1e-12)
 
@@ -152,9 +145,7 @@ def _neighbors(
 ) -> np.ndarray:
     """The k nearest windows of other episodes, nearest first, (q, k); `norms` are squared lengths of the features."""
     squared = norms[queries, None] + norms - 2 * features[queries] @ features.T
-    breathe()
     squared[episodes[queries][:, None] == episodes] = np.inf
-    breathe()
     near = np.argpartition(squared, k - 1, axis=1)[:, :k]
     return np.take_along_axis(near, np.argsort(np.take_along_axis(squared, near, 1), axis=1, kind="stable"), 1)
 
@@ -177,9 +168,7 @@ def transferred_chunks(
 
     def transferred(rows: np.ndarray, choice: np.ndarray) -> np.ndarray:
         flat = rows.ravel()
-        breathe()
         encoded = store.actions[store.starts[flat][:, None] + steps]
-        breathe()
         return (transfer.into(encoded, store.poses[flat], choice) * unit).reshape(*rows.shape, len(steps), -1)
 
     for h, hand in enumerate(transfer.hands):

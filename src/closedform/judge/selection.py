@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from closedform.pacing import breathe, gathered, paced
 from closedform.transfer.transfer import Transfer
 from closedform.weights.feature_map import GeometricFeatures
 from closedform.weights.metric import LEFT_OUT, covariance_factor
@@ -45,19 +44,17 @@ def select_features(spec: ModelSpec, store: Store, features: np.ndarray, kernel:
         return weights
     pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(_N_QUERIES, len(pool))).astype(int))
-    features, episodes = gathered(features, pool), store.row_episodes[pool]
+    features, episodes = np.take(features, pool, axis=0), store.row_episodes[pool]
     if len(pool) < _FEWEST_WINDOWS or len(pool) - np.bincount(episodes).max() <= _N_NEAREST:
         return weights
     same, asked = episodes[queries][:, None] == episodes, episodes[queries]
     predictions = _Predictions(store, Transfer.of(spec.transfer, store), pool, queries)
 
     def squared(columns: np.ndarray) -> np.ndarray:
-        breathe()
         return _squared_distances(features[:, columns], queries, same)
 
     def best_errors(columns: np.ndarray) -> np.ndarray:
         """In the better one of two metrics, since it is not known which one plans will have."""
-        breathe()
         whitened = np.linalg.solve(
             covariance_factor(features[:, columns], kernel.spec.regularization), features[:, columns].T
         )
@@ -69,12 +66,12 @@ def select_features(spec: ModelSpec, store: Store, features: np.ndarray, kernel:
 
     chosen = np.concatenate(known)
     distances = squared(chosen)
-    parts = [squared(group) for group in paced(numbers)]
+    parts = [squared(group) for group in numbers]
     errors = predictions.errors(distances)
     size = np.median(errors) + 1e-300
     left = list(range(len(numbers)))
     while left:
-        found = [predictions.errors(distances + parts[i]) for i in paced(left)]
+        found = [predictions.errors(distances + parts[i]) for i in left]
         best = int(np.argmin([np.mean(one / (one + size)) for one in found]))
         if _standard_errors(errors, found[best], asked) < _ADDS:
             break
@@ -150,7 +147,7 @@ class _Predictions:
             grasps, held = np.unique(store.held[pool][:, h], return_inverse=True)
             chunks = np.empty((len(grasps), len(transfer.frames), len(pool), len(steps) * len(hand.columns)))
             choice = transfer.world.copy()
-            for g, f in paced(np.ndindex(chunks.shape[:2])):
+            for g, f in np.ndindex(chunks.shape[:2]):
                 choice[h] = f, grasps[g]
                 moved = transfer.into(encoded, poses, choice) * unit
                 chunks[g, f] = moved[..., hand.columns].reshape(len(pool), -1)
@@ -161,14 +158,13 @@ class _Predictions:
     def errors(self, squared: np.ndarray) -> np.ndarray:
         """The squared errors (q,) of predictions with squared distances (q, n), infinite where none may be made."""
         near = np.argpartition(squared, _N_NEAREST - 1, axis=1)[:, :_N_NEAREST]
-        breathe()
         order = np.argsort(np.take_along_axis(squared, near, 1), axis=1, kind="stable")
         near = np.take_along_axis(near, order, 1)
         squared = np.take_along_axis(squared, near, 1).astype(np.float64)
         share = np.exp(-0.5 * (squared - squared[:, :1]) / np.maximum(squared[:, _RANK, None], 1e-30))
         share /= share.sum(1, keepdims=True)
         errors, here = np.zeros(len(squared)), np.arange(len(squared))
-        for held, chunks, barred in paced(self._hands):
+        for held, chunks, barred in self._hands:
             neighbors = chunks[held[:, None], near]
             variance = np.where(barred[held], np.inf, neighbors[:, :_N_VOTERS].var(1).sum(-1))
             frame = variance.argmin(1)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from closedform.judge.relevance import transferred_chunks
-from closedform.pacing import breathe, gathered, paced
 from closedform.transfer.transfer import Transfer
 from closedform.weights.metric import usual_shrinkage
 
@@ -48,7 +47,7 @@ def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel
         return None
     pool = np.unique(np.linspace(0, len(store) - 1, min(_N_POOL, len(store))).astype(int))
     queries = np.unique(np.linspace(0, len(pool) - 1, min(_N_QUERIES, len(pool))).astype(int))
-    features, episodes = gathered(features, pool)[:, counted], store.origins(pool)
+    features, episodes = np.take(features, pool, axis=0)[:, counted], store.origins(pool)
     fewest = len(pool) - int(np.bincount(episodes).max())
     k = min(round(spec.search.n_neighbors * len(pool) / len(store)) or 1, fewest)
     if k <= _N_NEAREST:
@@ -56,11 +55,10 @@ def choose_shrinkage(spec: ModelSpec, store: Store, features: np.ndarray, kernel
     usual = usual_shrinkage(len(counted), len(store.recorded))
     values = (usual, *(value for value in CANDIDATES if value < usual))
     transfer, found = Transfer.of(spec.transfer, store), []
-    for some in paced(np.split(queries, np.arange(_QUERIES_AT_ONCE, len(queries), _QUERIES_AT_ONCE))):
+    for some in np.split(queries, np.arange(_QUERIES_AT_ONCE, len(queries), _QUERIES_AT_ONCE)):
         near, along, variances = _principal(features, episodes, some, k)
         errors = []
         for shrinkage in values:
-            breathe()
             shrunk = (1 - shrinkage) * variances + shrinkage * variances.mean(1, keepdims=True)
             squared = (along @ (1 / (shrunk + kernel.spec.regularization))[..., None])[..., 0]
             errors.append(prediction_errors(store, transfer, pool, some, near, squared))
@@ -120,14 +118,10 @@ def _principal(
     origin = features[queries]
     squared = np.einsum("nd,nd->n", features, features) - 2 * origin @ features.T
     squared[episodes[queries][:, None] == episodes] = np.inf
-    breathe()
     near = np.argpartition(squared, k - 1, axis=1)[:, :k]
-    breathe()
     differences = features[near] - origin[:, None]
     centered = differences - differences.mean(1, keepdims=True)
-    breathe()
     values, axes = np.linalg.eigh(np.swapaxes(centered, 1, 2) @ centered / max(k - 1, 1))
-    breathe()
     along = differences @ axes
     return near, np.square(along, out=along), np.maximum(values, 0.0)
 
@@ -150,7 +144,6 @@ def prediction_errors(
     squared, rows = np.take_along_axis(squared, first, 1), np.take_along_axis(near, first, 1)
     share = np.exp(-0.5 * (squared - squared[:, :1]) / np.maximum(squared[:, _RANK, None], 1e-300))
     share /= share.sum(1, keepdims=True)
-    breathe()
     chunks, own = transferred_chunks(store, transfer, pool[rows], pool[queries], _MOST_STEPS)
     error = np.einsum("qk,qkd->qd", share, chunks.mean(-2)) - own.mean(-2)
     return np.sum(error * error, axis=1)

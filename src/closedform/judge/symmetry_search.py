@@ -12,7 +12,6 @@ from closedform.demos.demos import Demos
 from closedform.demos.layout import ROTATIONS, Layout
 from closedform.errors import ClosedFormError
 from closedform.judge.shrinkage import prediction_errors
-from closedform.pacing import breathe
 from closedform.rewrites.copies import Symmetry, is_declared
 from closedform.transfer.transfer import Transfer
 
@@ -87,7 +86,6 @@ def _judged(model: Model) -> float | None:
     transfer = Transfer.of(model.spec.transfer, store)
 
     def errors(places: np.ndarray, distances: np.ndarray) -> np.ndarray:
-        breathe()
         near = np.argpartition(distances, _N_NEAREST - 1, axis=1)[:, :_N_NEAREST]
         squared = np.take_along_axis(distances, near, 1)
         return prediction_errors(store, transfer, pool, queries, places[near], squared)

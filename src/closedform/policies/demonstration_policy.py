@@ -12,13 +12,13 @@ from typing import Any, ClassVar, TypeVar, Unpack
 
 import numpy as np
 
+from closedform.background import in_background
 from closedform.demos.demos import Demos, as_episode, check_episode
 from closedform.demos.episode import Episode, real_array
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
 from closedform.limits import check_size
-from closedform.pacing import breathe, gently
 from closedform.pixels.saved_perceiver import perceiver_of
 from closedform.policies.backends.backend import Backend
 from closedform.policies.config import PolicyConfig, shown
@@ -219,24 +219,20 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def add(self, episode: Episode | tuple[Any, Any]) -> int:
         """Adds an episode and returns its id; the next plan sees it."""
-        with self._lock, gently():
-            episode = as_episode(episode, self.next_episode_id)
-            breathe()
-            check_episode(episode, self.next_episode_id, self.observation_layout, self.action_layout)
-            model = self.model.add(episode, self.next_episode_id)
-            model.prepare()
-            self._use(model)
+        with self._lock:
+            episode_id = self.next_episode_id
+            episode = as_episode(episode, episode_id)
+            check_episode(episode, episode_id, self.observation_layout, self.action_layout)
+            self._use(in_background(lambda: self.model.add(episode, episode_id).prepared()))
             self.next_episode_id += 1
-            return self.next_episode_id - 1
+            return episode_id
 
     def remove(self, episode_id: int) -> None:
         """Removes an episode; plans are then as if it had never been added."""
         if not isinstance(episode_id, Integral) or isinstance(episode_id, bool):
             raise DataError(f"expected the id of an episode, a whole number, found {episode_id!r}")
-        with self._lock, gently():
-            model = self.model.remove(episode_id)
-            model.prepare()
-            self._use(model)
+        with self._lock:
+            self._use(in_background(lambda: self.model.remove(episode_id).prepared()))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}

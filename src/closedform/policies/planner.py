@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from closedform.pacing import plan_begins
 from closedform.policies.backends.backend import Backend, Query
 from closedform.policies.deadline import Deadline
 from closedform.policies.plan import Plan
@@ -60,7 +59,6 @@ class Planner:
     def _step(
         self, windows: np.ndarray, states: Sequence[State], rngs: Sequence[np.random.Generator]
     ) -> list[tuple[Plan, State]]:
-        plan_begins()
         model, deadline = self.model, self._deadline
         stop_at = deadline.stop_at(deadline.clock()) if deadline.seconds is not None else math.inf
         states = [state.on(model.store) for state in states]

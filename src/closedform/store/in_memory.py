@@ -13,7 +13,6 @@ from closedform.demos.episode import Episode
 from closedform.judge.relevance import n_judging, relevances
 from closedform.judge.shrinkage import choose_shrinkage
 from closedform.kernels.records import Rows as RowsRecord
-from closedform.pacing import breathe
 from closedform.rewrites.endings import ended_alike
 from closedform.store.index import ExactIndex
 from closedform.store.model import Found, Model
@@ -42,13 +41,10 @@ class InMemory:
         episodes, episode_ids = spec.images(episodes), np.repeat(episode_ids, spec.n_copies)
         rows = rows_of(spec, episodes)
         store = Store.of(spec.windows, episodes, episode_ids, rows, spec.symmetry)
-        breathe()
         kernel = ObservationKernel.scaled_for(spec.kernel, store.feature_statistics, store.episodes)
         store = ended_alike(spec, store, kernel)
-        breathe()
         with np.errstate(over="ignore", invalid="ignore"):
             features = scaled(rows.lifted, kernel.offset, kernel.scale, "window")
-        breathe()
         return cls._weighed(spec, store, ExactIndex(features), kernel)
 
     def add(self, model: Model, episode: Episode, episode_id: int) -> Model:
@@ -56,7 +52,6 @@ class InMemory:
         images = model.spec.images([episode])
         rows = rows_of(model.spec, images)
         store = model.store.append(images, episode_id, rows)
-        breathe()
         known = model.kernel.redundancy
         kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes, known)
         if not kernel.has_scale_of(model.kernel):
@@ -64,7 +59,6 @@ class InMemory:
         store = ended_alike(model.spec, store, kernel)
         kernel = replace(model.kernel, redundancy=kernel.redundancy)
         index = self.index.add(scaled(rows.lifted, kernel.offset, kernel.scale, "window"))
-        breathe()
         judged = n_judging(len(store.recorded)) == n_judging(len(model.store.recorded))
         make = self._fitted if judged else self._weighed
         return make(model.spec, store, index, kernel)
@@ -88,7 +82,6 @@ class InMemory:
         if not kernel.has_scale_of(model.kernel):
             return self.build(model.spec, store.recorded, store.recorded_ids)
         store = ended_alike(model.spec, store, kernel)
-        breathe()
         index = self.index.remove(np.repeat(keep, model.store.counts))
         make = self._weighed if weigh else self._fitted
         return make(model.spec, store, index, replace(model.kernel, redundancy=kernel.redundancy))
@@ -99,24 +92,19 @@ class InMemory:
         if not (spec.kernel.weighs or spec.kernel.chooses):
             return cls._fitted(spec, store, index, kernel)
         judges = store.first(n_judging(len(store.recorded)) * store.n_copies)
-        breathe()
         if spec.kernel.weighs:
             relevance = relevances(spec, judges, index.rows()[: len(judges)] / kernel.relevance, kernel)
             if not np.array_equal(relevance, kernel.relevance):
-                breathe()
                 index = ExactIndex(index.rows() * (relevance / kernel.relevance))  # powers of two, so this is exact
                 kernel = kernel.weighed(relevance)
         if spec.kernel.chooses:
-            breathe()
             chosen = choose_shrinkage(spec, judges, index.rows()[: len(judges)], kernel)
             kernel = replace(kernel, chosen=chosen)
         return cls._fitted(spec, store, index, kernel)
 
     @classmethod
     def _fitted(cls, spec: ModelSpec, store: Store, index: ExactIndex, kernel: ObservationKernel) -> Model:
-        breathe()
         transfer = Transfer.of(spec.transfer, store)
-        breathe()
         return Model(spec, store, kernel.fitted(store, index.rows), transfer, cls(index))
 
     def rows_record(self, model: Model) -> RowsRecord:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from closedform import kernels
-from closedform.pacing import gathered, paced
 
 if TYPE_CHECKING:
     from closedform.store.recall import Recall
@@ -86,8 +85,8 @@ class ExactIndex:
         index = object.__new__(ExactIndex)
         rows = np.flatnonzero(keep)
         index._buffer = np.empty((len(self._buffer), len(rows) + len(rows) // 4 + 64))
-        for column, old in paced(zip(index._buffer, self._buffer, strict=True)):
-            column[: len(rows)] = gathered(old, rows)
+        for column, old in zip(index._buffer, self._buffer, strict=True):
+            column[: len(rows)] = np.take(old, rows, axis=0)
         index._end, index._length = [len(rows)], len(rows)
         return index
 

@@ -13,7 +13,6 @@ import numpy as np
 from closedform import kernels
 from closedform.demos.episode import Episode
 from closedform.kernels.records import Metric, Rows
-from closedform.pacing import breathe
 from closedform.store.index import ExactIndex, Index
 from closedform.store.neighborhood import Neighborhood
 from closedform.store.recall import Recall
@@ -139,8 +138,8 @@ class Model:
         """The neighbors of a query (D_z,) that a plan needs: the k nearest, or those of them that carry weight."""
         return self.storage.found(self, query, k, penalty)
 
-    def prepare(self) -> None:
-        """Fills the caches, so that no plan has to wait for them."""
+    def prepared(self) -> Model:
+        """The same with its caches filled, so that no plan has to wait for them."""
         kept = (
             (self.kernel, ("record", "compiled", "uncompiled")),
             (self.transfer, ("record", "world", "moves")),
@@ -148,8 +147,8 @@ class Model:
         )
         for part, names in kept:
             for name in names:
-                breathe()
                 getattr(part, name)  # cached
+        return self
 
     def add(self, episode: Episode, episode_id: int) -> Model:
         """The model with one more episode."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from closedform.demos.chunks import cut
 from closedform.demos.episode import Episode
-from closedform.pacing import breathe, gathered, paced
 from closedform.store.spec import ModelSpec
 from closedform.transfer.action_scaling import action_statistics
 from closedform.weights.feature_statistics import Statistics
@@ -35,24 +34,20 @@ class Rows(NamedTuple):
 def rows_of(spec: ModelSpec, episodes: Sequence[Episode]) -> Rows:
     """All arrays of a store in one pass over the steps of all episodes together."""
     cutting, transfer = spec.windows, spec.transfer
-    episodes = [spec.planned(episode) for episode in paced(episodes)]
+    episodes = [spec.planned(episode) for episode in episodes]
     cutting.check_size(np.array([len(episode) for episode in episodes]), transfer.encoding.width)
     sizes = cutting.n_obs_steps, cutting.n_action_steps
-    pieces = [cut(e, *sizes, padding=cutting.padding, action_layout=cutting.action_layout) for e in paced(episodes)]
+    pieces = [cut(e, *sizes, padding=cutting.padding, action_layout=cutting.action_layout) for e in episodes]
     counts = np.array([len(piece.steps) for piece in pieces])
     lengths = np.array([len(piece.actions) for piece in pieces])
     windows = np.concatenate([piece.observations for piece in pieces])
-    breathe()
     lifted = spec.kernel.feature_map.lift(windows) if len(windows) else np.zeros((0, 1))
-    breathe()
     actions = transfer.encoding.encode(np.concatenate([piece.actions for piece in pieces]))
     poses, recorded = transfer.poses_of(episodes)
-    held = [transfer.held(of)[piece.steps] for of, piece in paced(zip(recorded, pieces, strict=True))]
-    turn_sums = [transfer.turn_sums(*pair) for pair in paced(zip(episodes, recorded, strict=True))]
+    held = [transfer.held(of)[piece.steps] for of, piece in zip(recorded, pieces, strict=True)]
+    turn_sums = [transfer.turn_sums(*pair) for pair in zip(episodes, recorded, strict=True)]
     steps = np.concatenate([piece.steps for piece in pieces])
-    breathe()
     feature_statistics = Statistics.of(lifted, counts)
-    breathe()
     return Rows(
         lengths=lengths,
         counts=counts,
@@ -64,7 +59,7 @@ def rows_of(spec: ModelSpec, episodes: Sequence[Episode]) -> Rows:
         turn_sums=np.array(turn_sums),
         feature_statistics=feature_statistics,
         action_statistics=action_statistics(transfer, episodes, np.concatenate(poses)),
-        action_ranges=np.array([action_range(episode) for episode in paced(episodes)]),
+        action_ranges=np.array([action_range(episode) for episode in episodes]),
         last_observations=np.array([last_observation(episode) for episode in episodes]),
     )
 
@@ -86,11 +81,9 @@ def starts_of(counts: np.ndarray, lengths: np.ndarray, steps: np.ndarray) -> np.
 
 def joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Both, concatenated."""
-    breathe()
     return np.concatenate([first, second])
 
 
 def kept(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The rows where `mask` is true."""
-    breathe()
-    return gathered(array, np.flatnonzero(mask))
+    return np.take(array, np.flatnonzero(mask), axis=0)

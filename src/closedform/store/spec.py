@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from closedform.demos.episode import Episode
-from closedform.pacing import paced
 from closedform.rewrites.copies import Symmetry
 from closedform.rewrites.targets import Targets
 from closedform.store.window_spec import WindowSpec
@@ -58,7 +57,7 @@ class ModelSpec:
         """Recorded episodes, each followed by its images."""
         if self.symmetry is None:
             return list(episodes)
-        return [image for episode in paced(episodes) for image in self.symmetry.images(episode)]
+        return [image for episode in episodes for image in self.symmetry.images(episode)]
 
     def planned(self, episode: Episode) -> Episode:
         """An episode with its actions converted to those that are planned."""

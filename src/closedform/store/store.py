@@ -11,7 +11,6 @@ import numpy as np
 from closedform.demos.chunks import too_short
 from closedform.demos.episode import Episode
 from closedform.errors import DataError
-from closedform.pacing import breathe, paced
 from closedform.rewrites.copies import Symmetry
 from closedform.store.rows import Rows, joined, kept, starts_of
 from closedform.store.window_spec import WindowSpec
@@ -168,7 +167,6 @@ class Store:
         """The store with the rows of one more episode and its images, which must have some."""
         if not rows.counts.sum():
             raise too_short([len(images[0])], self.spec.n_obs_steps, self.spec.n_action_steps)
-        breathe()
         grown = replace(
             self,
             episodes=(*self.episodes, *images),
@@ -187,7 +185,6 @@ class Store:
             action_ranges=joined(self.action_ranges, rows.action_ranges),
             last_observations=joined(self.last_observations, rows.last_observations),
         )
-        breathe()
         grown.check_binary()
         return grown
 
@@ -197,7 +194,6 @@ class Store:
         episodes = tuple(episode for episode, kept in zip(self.episodes, keep, strict=True) if kept)
         if not counts.sum():
             raise too_short([len(episode) for episode in episodes], self.spec.n_obs_steps, self.spec.n_action_steps)
-        breathe()
         kept_rows, kept_actions = np.repeat(keep, self.counts), np.repeat(keep, self.lengths)
         steps = kept(self.row_steps, kept_rows)
         return replace(
@@ -251,7 +247,7 @@ class Store:
         for entry, columns in self.spec.action_layout.slices():
             if entry.kind != "binary":
                 continue
-            for index, episode in paced(zip(self.episode_ids[first:], self.episodes[first:], strict=True)):
+            for index, episode in zip(self.episode_ids[first:], self.episodes[first:], strict=True):
                 actions = episode.actions[:, columns]
                 third = np.argwhere((actions != low[columns]) & (actions != high[columns]))
                 if len(third):

@@ -10,7 +10,6 @@ import numpy as np
 from closedform.demos.episode import Episode
 from closedform.demos.rigid import into_frame
 from closedform.errors import DataError
-from closedform.pacing import breathe, paced
 from closedform.transfer.frame import frame_axes
 from closedform.weights.feature_statistics import Statistics, half_ranges
 
@@ -41,12 +40,11 @@ def action_statistics(spec: TransferSpec, episodes: Sequence[Episode], poses: np
         poses: (T, bodies, ...), of the bodies at each of their steps.
     """
     actions = spec.encoding.encode(np.concatenate([episode.actions for episode in episodes]))
-    breathe()
     seen = [
         into_frame(actions[:, None], spec.encoding.blocks, *frame_axes(frame, poses, spec.body_poses.dimension))[:, 0]
         if frame.body >= 0
         else actions
-        for frame in paced(spec.selected_frames)
+        for frame in spec.selected_frames
     ]
     return Statistics.of(np.concatenate(seen, axis=1), np.array([len(episode) for episode in episodes]))
 

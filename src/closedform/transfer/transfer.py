@@ -15,7 +15,6 @@ from closedform.demos.episode import Episode
 from closedform.demos.layout import Layout
 from closedform.demos.rigid import into_frame, onto_grasped, out_of_frame
 from closedform.kernels.records import Transfers
-from closedform.pacing import paced
 from closedform.transfer.action_scaling import ActionScaling, action_scaling
 from closedform.transfer.frame import (
     N_VOTERS,
@@ -82,10 +81,10 @@ class TransferSpec:
 
     def poses_of(self, episodes: Sequence[Episode]) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """The poses of bodies at each step of episodes, with and without symmetries."""
-        recorded = [self.recorded_poses(episode.observations) for episode in paced(episodes)]
+        recorded = [self.recorded_poses(episode.observations) for episode in episodes]
         if self.recorded_poses is self.body_poses:
             return recorded, recorded
-        return [self.body_poses(episode.observations) for episode in paced(episodes)], recorded
+        return [self.body_poses(episode.observations) for episode in episodes], recorded
 
     @cached_property
     def selected_frames(self) -> tuple[Frame, ...]:

@@ -7,8 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from closedform.pacing import breathe, paced
-
 
 @dataclass(frozen=True)
 class Statistics:
@@ -38,13 +36,9 @@ class Statistics:
         if filled.any():
             count = lengths[filled][:, None]
             low[filled] = np.minimum.reduceat(values, starts)
-            breathe()
             high[filled] = np.maximum.reduceat(values, starts)
-            breathe()
             mean[filled] = np.add.reduceat(values, starts) / count
-            breathe()
             deviations = values - np.repeat(mean[filled], lengths[filled], axis=0)
-            breathe()
             with np.errstate(over="ignore"):
                 scatter[filled] = np.add.reduceat(deviations * deviations, starts)
         return cls(np.asarray(lengths), low, high, mean, scatter)
@@ -52,7 +46,7 @@ class Statistics:
     def append(self, other: Statistics) -> Statistics:
         """The groups of both."""
         pairs = zip(self._fields(), other._fields(), strict=True)
-        return Statistics(*(np.concatenate([a, b]) for a, b in paced(pairs)))
+        return Statistics(*(np.concatenate([a, b]) for a, b in pairs))
 
     def pooled(self) -> Statistics:
         """All groups as one."""
@@ -71,7 +65,7 @@ class Statistics:
 
     def keep(self, mask: np.ndarray) -> Statistics:
         """Only the groups where `mask` is true."""
-        return Statistics(*(field[mask] for field in paced(self._fields())))
+        return Statistics(*(field[mask] for field in self._fields()))
 
     @cached_property
     def range(self) -> tuple[np.ndarray, np.ndarray]:
