@@ -44,7 +44,7 @@ def everywhere(policy):
     storage = policy.model.storage
     recall = replace(storage.index.recall, n_probes=storage.index.recall.n_lists)
     storage = replace(storage, index=replace(storage.index, recall=recall))
-    policy._model = replace(policy.model, storage=storage)
+    policy._use(replace(policy.model, storage=storage))
     return policy
 
 

@@ -84,7 +84,7 @@ def test_a_plan_that_is_none_is_refused(both_ways, policy_class):
     policy = policy_class(demos, n_action_steps=4)
     transfer = policy.model.transfer
     broken = replace(transfer, scaling=transfer.scaling._replace(scale=transfer.scaling.scale * np.inf))
-    policy._model = replace(policy.model, transfer=broken)
+    policy._use(replace(policy.model, transfer=broken))
     with pytest.raises(DataError, match="the plan for observation 0 is not a mixture of demonstrated chunks"):
         policy.plan(demos[0].observations[0], seed=0)
 

@@ -221,7 +221,7 @@ def exactly(policy):
     """The policy with features compared as they are, in all lists."""
     storage = policy.model.storage
     index = finding_everything(storage.index)
-    policy._model = replace(policy.model, storage=replace(storage, index=index))
+    policy._use(replace(policy.model, storage=replace(storage, index=index)))
     return policy
 
 
