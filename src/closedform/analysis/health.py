@@ -14,7 +14,7 @@ from closedform.analysis.entry_problems import (
     find_outliers,
     measure_entry,
 )
-from closedform.analysis.episode_problems import find_duplicates, find_idle, find_short
+from closedform.analysis.episode_problems import find_duplicates, find_faulty, find_idle, find_short
 from closedform.analysis.prediction_problems import find_badly_predicted, find_thin_coverage, leave_out
 from closedform.analysis.problem import Problem
 from closedform.demos.demos import Demos
@@ -73,6 +73,8 @@ def examine(demos: Demos, *, progress: Callable[[str, float], object] | None = N
         problems += find_constant(facts[what], layout.used_columns)
         problems += find_jumps(demos, values, lengths) if what == "observations" else []
         problems += find_outliers(demos, values, lengths) if what == "actions" else []
+    if all(problem.severity != "error" for problem in problems):  # all numbers are finite
+        problems += find_faulty(demos)
     problems += find_duplicates(demos)
     problems += find_idle(demos)
     problems += find_short(lengths)

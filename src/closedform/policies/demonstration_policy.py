@@ -15,6 +15,7 @@ import numpy as np
 
 from closedform.demos.demos import Demos, as_episode, check_episode
 from closedform.demos.episode import Episode, real_array
+from closedform.demos.faults import check_new, refuse_faults
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
@@ -90,6 +91,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             demos = Demos(demos)
         elif not demos.finite:  # read for inspection only
             demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate)
+        refuse_faults(demos)
         self.perceiver = perceiver_of(demos)
         made = self.make_config(preset, config, feature_map, parameters, demos)
         shown = show_symmetry(demos, made)
@@ -216,7 +218,9 @@ class DemonstrationPolicy(Policy[ConfigT]):
         with self._lock, gently():
             episode = as_episode(episode, self.next_episode_id)
             breathe()
-            check_episode(episode, self.next_episode_id, self.observation_layout, self.action_layout)
+            layouts = self.observation_layout, self.action_layout
+            check_episode(episode, self.next_episode_id, *layouts)
+            check_new(episode, self.next_episode_id, self.episodes, layouts)
             model = self._model.add(episode, self.next_episode_id)
             model.prepare()
             self._model = model
