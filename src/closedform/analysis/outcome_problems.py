@@ -61,7 +61,7 @@ def find_ends_in_motion(demos: Demos) -> list[Problem]:
     if len(demos) < _SEVERAL or len(ends) <= len(demos) / 2:
         return []
     message = f"{len(ends)} of {len(demos)} episodes end in motion"
-    advice = "if the robot is to stop there, record half a second more (closedform.record does)"
+    advice = "if the robot is to stop there, record half a second more, as closedform.evaluation.record does"
     return [Problem("note", "ends in motion", message, advice, ends[0], len(demos[ends[0]]) - 1)]
 
 
