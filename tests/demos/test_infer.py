@@ -386,13 +386,12 @@ def test_numbers_that_are_not_in_order_are_left_open():
 
 
 def with_codes(rng, noise=0.0):
-    """A hand that is told to go somewhere, and a one-hot number of its three goals beside a 0."""
+    """A hand that is told to go somewhere, and two zeros and a one-hot number of its two goals, as half turns have."""
     episodes = []
     for index in range(9):
-        goal = index % 3
-        code = np.tile([*np.eye(3)[goal], 0.0], (30, 1)) + noise * rng.normal(size=(30, 4))
-        code[15:] = np.roll(code[15:], 1, 1) if index < 4 else code[15:]
-        hand = np.linspace(rng.uniform(-1, 0, 2), np.eye(3)[goal][:2], 31)
+        goal = index % 2
+        code = np.tile([0.0, 0.0, *np.eye(2)[goal]], (30, 1)) + noise * rng.normal(size=(30, 4))
+        hand = np.linspace(rng.uniform(-1, 0, 2), np.eye(2)[goal], 31)
         episodes.append((np.concatenate([hand[:-1], code], 1), hand[1:]))
     return Demos(episodes)
 
