@@ -134,7 +134,7 @@ def test_a_mistake_is_one_line_and_exit_2(arguments, message):
 def test_convert_and_inspect(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_demos(planar_demos(np.random.default_rng(0)), "demos")
-    main(["convert", "demos", "lr", "--to", "lerobot", "--episodes", "0:3,5"])
+    main(["convert", "demos", "lr", "--to", "lerobot", "--rate", "10", "--episodes", "0:3,5"])
     assert capsys.readouterr().out == "4 episodes, 120 steps: lr\n"
     main(["inspect", "lr"])
     text = capsys.readouterr().out

@@ -70,6 +70,10 @@ class Client:
         """Adds an episode to the policy, if the server was started with `--learn`, and returns its id."""
         return self._ask({"endpoint": "add", "observations": observations, "actions": actions})["episode"]
 
+    def remove(self, episode: int) -> None:
+        """Removes an episode that was added, by its id."""
+        self._ask({"endpoint": "remove", "episode": episode})
+
     def close(self) -> None:
         """Closes the connection."""
         self._closing.close()

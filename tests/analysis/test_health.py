@@ -28,8 +28,66 @@ def found(demos, kind):
     return [(p.episode, p.step) for p in examine(demos).problems if p.kind == kind]
 
 
+def pushing(n_episodes=8, push=True, cut=None):
+    """A hand goes to a block and, if it can push, takes it to the origin, where it rests."""
+    rng, episodes = np.random.default_rng(0), []
+    for _ in range(n_episodes):
+        hand, block = rng.uniform(1, 2, 2) * rng.choice([-1, 1], 2), rng.uniform(0.2, 0.8, 2)
+        seen, done = [], []
+        while len(seen) < (cut or 200) and (len(seen) < 2 or not np.array_equal(seen[-1], seen[-2])):
+            held = push and np.linalg.norm(hand - block) < 0.05
+            step = np.clip((np.zeros(2) if held else block) - hand, -0.05, 0.05)
+            seen.append([*hand, *block])
+            done.append(hand + step)
+            hand, block = hand + step, block + step if held else block
+        rest = 5 * push
+        episodes.append((np.array([*seen, *seen[-1:] * rest]), np.array([*done, *done[-1:] * rest])))
+    layouts = Layout.parse("hand position 2, block position 2"), Layout.parse("hand position 2")
+    return Demos(episodes, *layouts, rate=10.0)
+
+
 def test_sound_demonstrations_have_no_problems():
-    assert [p for p in examine(spoiled(lambda pairs: pairs)).problems if p.severity != "note"] == []
+    health = examine(pushing())
+    assert [p for p in health.problems if p.severity != "note" or p.kind in ("never moved", "ends in motion")] == []
+    assert judge(health).text.startswith("These look like demonstrations that work")
+
+
+def test_failures_cut_at_a_limit_are_not_demonstrations_that_work():
+    health = examine(pushing(push=False, cut=20))
+    warned = {p.kind: p for p in health.problems if p.severity == "warning"}
+    assert warned["equal lengths"].message == "all 8 episodes have 20 steps"
+    assert warned["never moved"].message == "block is elsewhere in each episode and moves in none"
+    assert "8 of 8 episodes end in motion" in {p.message for p in health.problems}
+    assert "that work" not in judge(health).text
+
+
+def test_a_goal_that_never_moves_is_a_note_where_something_else_does():
+    goals = np.random.default_rng(1).uniform(size=(8, 2))
+    pushed = pushing()
+    pairs = [
+        (np.concatenate([e.observations, np.broadcast_to(goals[i], (len(e), 2))], 1), e.actions)
+        for i, e in enumerate(pushed)
+    ]
+    layout = Layout.parse("hand position 2, block position 2, goal position 2")
+    found = [p for p in examine(Demos(pairs, layout, pushed.action_layout)).problems if p.kind == "never moved"]
+    assert [(p.severity, p.column) for p in found] == [("note", 4)]
+
+
+def test_torques_are_no_commands():
+    """A pendulum held upright by a torque: errors grow faster than a policy replans, however well it predicts."""
+    rng, episodes = np.random.default_rng(0), []
+    for length in rng.integers(60, 90, 8):
+        angle, speed, seen, torques = rng.uniform(-0.5, 0.5), 0.0, [], []
+        for _ in range(length):
+            torque = np.clip(-12 * angle - 3 * speed, -2, 2)
+            seen.append([np.cos(angle), np.sin(angle), speed])
+            torques.append([torque])
+            speed += 0.05 * (15 * np.sin(angle) + 3 * torque)
+            angle += 0.05 * speed
+        episodes.append((np.array(seen), np.array(torques)))
+    health = examine(Demos(episodes, rate=20.0))
+    assert "that work" not in judge(health).text
+    assert "indirect actions" in {p.kind for p in health.problems if p.severity == "warning"}
 
 
 def test_numbers_that_are_not_finite_are_found():
@@ -123,7 +181,7 @@ def test_a_rotation_that_changes_its_sign_does_not_jump(kind, declared):
     values = flipping(t)[kind == "quaternion"]
     layout = Layout.of(("hand", kind)) if declared else None
     problems = examine(Demos([(values, t[:, None]), (values, t[:, None])], layout)).problems
-    found_kinds = {p.kind for p in problems if p.severity == "warning"} - {"duplicate"}
+    found_kinds = {p.kind for p in problems if p.severity == "warning"} - {"duplicate", "indirect actions"}
     assert found_kinds == (set() if declared else {"undeclared rotation"})
     assert declared or f"declare it {kind}" in next(p.advice for p in problems if p.kind == "undeclared rotation")
 
@@ -139,6 +197,19 @@ def test_a_gripper_that_opens_and_closes_is_binary_and_has_not_lost_a_marker():
     switches = [p for p in problems if p.kind == "binary number"]
     assert switches[0].severity == "note" and "declare it binary" in switches[0].advice
     assert switches[0].message.endswith("switches from 0 to 1")
+
+
+def test_a_gripper_with_noise_switches_and_a_lost_marker_jumps():
+    rng = np.random.default_rng(0)
+
+    def change(pairs):
+        for observations, _ in pairs:
+            n = len(observations)
+            observations[:, 3] = 0.04 * (np.arange(n) < rng.integers(10, 20)) + 1e-4 * rng.normal(size=n)
+        pairs[4][0][7, 2] += 50
+
+    problems = [p for p in examine(spoiled(change)).problems if p.kind in ("jump", "switch") and p.episode is not None]
+    assert {(p.kind, p.severity, p.column) for p in problems} == {("jump", "warning", 2), ("switch", "note", 3)}
 
 
 def test_rotations_and_switches_among_the_actions_are_not_unusual():

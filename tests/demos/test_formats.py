@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closedform import ClosedFormError, Demos, Layout, load_demos, save_demos
+from closedform.cli import main
 from closedform.demos.encoding import (
     axis_angle_of,
     columns_of_quaternion,
@@ -39,6 +40,46 @@ def demos():
     demos = planar_demos(np.random.default_rng(0), n_episodes=4, n_steps=12)
     demos.rate = 20.0
     return demos
+
+
+WORDS = st.text("abc_.[]0 é", min_size=1, max_size=6).map(str.strip).filter(bool)
+
+
+@st.composite
+def mixed_demos(draw):
+    """Episodes of different lengths and dtypes, with names of their numbers or without."""
+    widths = draw(st.tuples(st.integers(1, 4), st.integers(1, 3)))
+    rng = np.random.default_rng(draw(st.integers(0, 9)))
+    dtypes = st.sampled_from([np.float32, np.float64])
+    episodes = []
+    for length in draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)):
+        episodes.append(tuple(rng.normal(size=(length, width)).astype(draw(dtypes)) for width in widths))
+    demos = Demos(episodes, rate=draw(st.sampled_from([10.0, 29.97])))
+    names = (draw(st.lists(WORDS, min_size=width, max_size=width, unique=True)) for width in widths)
+    demos.column_names = tuple(own if draw(st.booleans()) else None for own in map(tuple, names))
+    return demos
+
+
+@settings(max_examples=60)
+@given(demos=mixed_demos(), target=st.sampled_from([*TARGETS, ("m.npz", None), ("m.csv", None)]))
+def test_whatever_is_written_is_read_back(tmp_path_factory, demos, target):
+    """An export of several recordings, such as the studio's, has episodes of several dtypes."""
+    name, to = target
+    path = tmp_path_factory.mktemp("mixed") / name
+    save_demos(demos, path, to)
+    read = load_demos(path)
+    assert len(read) == len(demos)
+    for written, found in zip(demos, read, strict=True):
+        np.testing.assert_array_equal(found.observations, written.observations)
+        np.testing.assert_array_equal(found.actions, written.actions)
+    if to == "lerobot":
+        assert read.column_names == demos.column_names
+    if path.suffix == ".csv":
+        for prefix, written, found in zip(("obs", "act"), demos.column_names, read.column_names, strict=True):
+            assert written is None or all(a in (b, f"{prefix}_{b}") for a, b in zip(found, written, strict=True))
+    if path.suffix not in (".npz", ".csv"):
+        assert read.rate == demos.rate
+    shutil.rmtree(path.parent)
 
 
 @pytest.mark.parametrize(("name", "to"), TARGETS)
@@ -158,13 +199,23 @@ def test_lerobot_metadata_is_right(tmp_path, demos):
 
 
 def test_lerobot_tasks_are_kept(tmp_path, demos):
-    named = Demos(demos, demos.observation_layout, demos.action_layout, tasks=["push", "pull", "push", "lift"])
+    named = Demos(demos, demos.observation_layout, demos.action_layout, 10.0, ["push", "pull", "push", "lift"])
     save_demos(named, tmp_path / "lr", "lerobot")
     assert load_demos(tmp_path / "lr").tasks == ("push", "pull", "push", "lift")
     assert load_demos(tmp_path / "lr", episodes=[3, 1]).tasks == ("lift", "pull")
     (tmp_path / "lr" / "meta" / "tasks.parquet").unlink()
     (tmp_path / "lr" / "meta" / "tasks.jsonl").write_text('{"task_index": 0, "task": "schieben"}\n')
     assert load_demos(tmp_path / "lr").tasks == ("schieben", "", "schieben", "")
+
+
+def test_a_lerobot_dataset_is_asked_for_its_rate(tmp_path, demos):
+    demos.rate = None
+    save_demos(demos, tmp_path / "demos")
+    with pytest.raises(ClosedFormError, match=r"expected the rate .* found none: pass --rate"):
+        save_demos(demos, tmp_path / "lr", "lerobot")
+    assert not (tmp_path / "lr").exists()
+    main(["convert", str(tmp_path / "demos"), str(tmp_path / "lr"), "--to", "lerobot", "--rate", "12.5"])
+    assert load_demos(tmp_path / "lr").rate == 12.5
 
 
 def test_robomimic_knows_its_layouts_and_masks(lift):
@@ -373,6 +424,7 @@ def originals(tmp_path_factory):
     """One small dataset in every format, all of it real."""
     folder = tmp_path_factory.mktemp("originals")
     small = planar_demos(np.random.default_rng(1), n_episodes=2, n_steps=5)
+    small.rate = 10.0
     for name, to in TARGETS:
         save_demos(small, folder / name, to)
     npz(folder / "a.npz", observations=small.all_observations(), actions=small.all_actions(), episode_ends=[5, 10])

@@ -29,7 +29,9 @@ except ClosedFormError as error:
 )
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, target):
     """No file may grow beyond 1 kB, which writers see as they see a full disk. HDF5 crashes on it with many arrays."""
-    save_demos(random_demos(np.random.default_rng(0), 50, 20, 5, 2), tmp_path / "source")
+    demos = random_demos(np.random.default_rng(0), 50, 20, 5, 2)
+    demos.rate = 10.0
+    save_demos(demos, tmp_path / "source")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CODE, *target], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -23,7 +23,9 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 @pytest.fixture
 def demos():
-    return planar_demos(np.random.default_rng(0), n_episodes=3, n_steps=8)
+    demos = planar_demos(np.random.default_rng(0), n_episodes=3, n_steps=8)
+    demos.rate = 10.0
+    return demos
 
 
 def bomb_npz(path):

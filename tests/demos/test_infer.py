@@ -1,15 +1,17 @@
 """What is found in demonstrations agrees with what was declared, or is left open."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from closedform import Demos, Layout, load_demos
+from closedform import ClosedFormError, Demos, Layout, load_demos
 from closedform.demos.infer import InferredLayouts, describe
 from tests.conftest import real_demos, real_file
 from tests.demos.infer_worlds import door, handwriting, joints, poses, smooth, stacked_pick
+from tests.worlds import POLICIES
 
 ROBOMIMIC = Path(__file__).parents[1] / "data" / "robomimic"
 OPEN = ("other", "binary")
@@ -381,3 +383,56 @@ def test_numbers_that_are_not_in_order_are_left_open():
     order = [0, 1, 3, 4, 7, 2, 8, 5, 9, 6, 10]
     inferred = found_in(Demos([(e.observations[:, order], e.actions) for e in demos]))
     assert not known(inferred.observation_layout)
+
+
+def with_codes(rng, noise=0.0):
+    """A hand that is told to go somewhere, and two zeros and a one-hot number of its two goals, as half turns have."""
+    episodes = []
+    for index in range(9):
+        goal = index % 2
+        code = np.tile([0.0, 0.0, *np.eye(2)[goal]], (30, 1)) + noise * rng.normal(size=(30, 4))
+        hand = np.linspace(rng.uniform(-1, 0, 2), np.eye(2)[goal], 31)
+        episodes.append((np.concatenate([hand[:-1], code], 1), hand[1:]))
+    return Demos(episodes)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-5])
+def test_a_one_hot_code_is_no_rotation(noise):
+    found = found_in(with_codes(np.random.default_rng(0), noise)).observation_layout
+    assert not {entry.kind for entry in found.entries} & {"quaternion", "quaternion_wxyz", "rotation6d"}
+
+
+@pytest.mark.parametrize("policy_class", POLICIES)
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_an_inferred_kind_never_raises_and_a_declared_one_does(tmp_path, policy_class, preset):
+    rng = np.random.default_rng(0)
+    turns = rng.normal(size=(12, 1, 4)) + np.cumsum(0.1 * rng.normal(size=(12, 30, 4)), 1)
+    turns /= np.linalg.norm(turns, axis=2, keepdims=True)
+    hands = np.cumsum(rng.normal(scale=0.1, size=(12, 31, 3)), 1)
+    switch = (np.arange(30) // 5 % 2)[:, None]
+    demos = Demos(
+        [
+            (np.concatenate([h[:-1], q], 1), np.concatenate([h[1:], switch], 1))
+            for h, q in zip(hands, turns, strict=True)
+        ]
+    )
+    kind = Layout.parse("hand position 3, hand quaternion")
+    declared = demos.with_layouts(kind, Layout.parse("hand position 3, hand binary"))
+    entries = [replace(entry, inferred=True) for entry in (*kind.entries, *declared.action_layout.entries)]
+    inferred = demos.with_layouts(Layout(tuple(entries[:2])), Layout(tuple(entries[2:])))
+    assert all(entry.inferred for entry in Layout.infer(demos).observation_layout.entries)
+    odd = np.array([*hands[0, 0], 1.0, 1.0, 0.0, 0.0])
+    third = demos[0].observations, demos[0].actions + 0.5 * np.eye(4)[3]
+    told = policy_class(declared, preset)
+    with pytest.raises(ClosedFormError, match="expected unit length"):
+        told.plan(odd, seed=0)
+    with pytest.raises(ClosedFormError, match="expected two values"):
+        told.add(third)
+    guessed = policy_class(inferred, preset)
+    guessed.save(tmp_path / "policy")
+    for policy in (guessed, policy_class.load(tmp_path / "policy")):
+        assert np.isfinite(policy.plan(odd, seed=0).actions).all()
+        assert np.isfinite(policy.plan(odd * [1, 1, 1, 0, 0, 0, 0], seed=0).actions).all()
+        policy.add((np.tile(odd, (30, 1)), demos[0].actions))
+        policy.add(third)
+        assert policy.observation_layout == declared.observation_layout

@@ -92,7 +92,9 @@ def test_frames_that_are_lost_or_double_are_noticed(tmp_path, columns, message):
 
 
 def test_lengths_of_episodes_are_compared_with_the_table_of_episodes(tmp_path):
-    save_demos(planar_demos(np.random.default_rng(0), 3, 8), tmp_path / "lr", "lerobot")
+    demos = planar_demos(np.random.default_rng(0), 3, 8)
+    demos.rate = 10.0
+    save_demos(demos, tmp_path / "lr", "lerobot")
     table = tmp_path / "lr" / "meta" / "episodes" / "chunk-000" / "file-000.parquet"
     pq.write_table(pa.table({"episode_index": [0, 1, 2], "length": [8, 7, 8]}), table)
     refused(tmp_path / "lr", "episode 1: expected 7 frames according to meta/episodes, found 8 frames")

@@ -93,3 +93,25 @@ def test_the_embedded_demonstrations_end_at_the_goal(environment):
     for episode in demos:
         assert tuple(episode.observations[0][:4].round(3)) not in starts
         assert environment.coverage(episode.observations[-1]) > 0.95 - 1e-3  # single precision
+
+
+def test_coverage_does_not_depend_on_addresses(monkeypatch):
+    """gym-pusht takes the block's two shapes from a set, whose order differs between processes."""
+    import pymunk
+
+    own = pymunk.Body.shapes
+    assert isinstance(own, property) and own.fget is not None
+    shapes_of, states = (
+        own.fget,
+        np.random.default_rng(0).uniform([50, 50, 150, 150, 0], [450, 450, 350, 350, 6], (60, 5)),
+    )
+    found = []
+    for backward in (False, True):
+
+        def ordered(body, backward=backward):
+            return sorted(shapes_of(body), key=lambda shape: shape.area, reverse=backward)
+
+        monkeypatch.setattr(pymunk.Body, "shapes", property(ordered))
+        environment = PushT()
+        found.append([environment.coverage(state) for state in states])
+    assert found[0] == found[1]

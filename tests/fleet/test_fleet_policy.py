@@ -181,6 +181,35 @@ def test_episodes_that_cannot_be_planned_from_are_left_out_and_the_others_are_no
     assert "checksum mismatch" in check_plans(policy, [*EPISODES[:5], EPISODES[6]]).problem
 
 
+def faulty(episode):
+    observations = episode.observations.copy()
+    observations[7, 1] = 1e9
+    return observations, episode.actions
+
+
+def test_a_faulty_number_is_not_pushed(table):
+    named = r"episode 0: observations: found 1e\+09 at step 7, entry 1"
+    for others in ([], EPISODES[6:9]):
+        with pytest.raises(DataError, match=named):
+            table.push(Demos([faulty(EPISODES[5]), *others]), task="walk")
+    assert table.n_rows() == 4
+
+
+def test_a_replica_leaves_a_faulty_number_out(table, follow, monkeypatch):
+    policy = follow()
+    with monkeypatch.context() as patch:
+        patch.setattr(FleetTable, "_refuse_faults", lambda *_: None)  # as an older version did
+        table.push(Demos([faulty(EPISODES[5])]), task="walk")
+    table.push(EPISODES[6:7], task="walk")
+    assert policy.refresh()
+    held = [*EPISODES[:4], EPISODES[6]]
+    for replica in (policy, follow("another"), follow("a third", n_neighbors=30)):
+        state = check_plans(replica, held, **({"n_neighbors": 30} if replica.config.n_neighbors == 30 else {}))
+        assert "left out: episode 4: observations: found 1e+09 at step 7, entry 1" in state.problem
+    policy.close()
+    check_plans(follow(), held)
+
+
 def test_a_full_disk_stops_nothing(tmp_path, table, follow, monkeypatch):
     policy = follow()
     table.push(EPISODES[4:5], task="walk")

@@ -82,6 +82,7 @@ def same(demos, other):
 def test_every_format_is_pushed_and_pulled(tmp_path, monkeypatch, capsys, target):
     monkeypatch.chdir(tmp_path)
     demos = planar_demos(np.random.default_rng(0))
+    demos.rate = 10.0
     to = ["--to", "lerobot"] if target == "lerobot" else []
     save_demos(demos, target, *to[1:])
     main(["fleet", "init", "fleet"])

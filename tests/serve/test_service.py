@@ -95,8 +95,8 @@ def test_every_way_to_name_an_observation_gives_the_same_plan(served, request_):
         ({"observation": HERE, "executed": -1}, "executed: expected a whole number"),
         ({"observation": HERE, "executed": True}, "executed: expected a whole number"),
         ({"observation": HERE, "seed": "x"}, "seed: expected a whole number"),
-        ({"observation": HERE, "endpoint": "kill"}, "expected infer, reset or add, found 'kill'"),
-        ({"observation": HERE, "endpoint": []}, "expected infer, reset or add"),
+        ({"observation": HERE, "endpoint": "kill"}, "expected infer, reset, add or remove, found 'kill'"),
+        ({"observation": HERE, "endpoint": []}, "expected infer, reset, add or remove"),
         ({"observation": HERE, "session_id": 1.5}, "session_id: expected"),
         ({"observation": HERE, "session_id": "x" * 300}, "session_id: expected"),
         ({f"key {i}": 0 for i in range(99)}, "and 87 more"),
@@ -294,7 +294,35 @@ def test_a_demonstration_that_nothing_can_be_compared_with_is_not_kept():
     assert learning.add({"observations": new.observations + 0.1, "actions": new.actions})["episodes"] == 7
 
 
+def test_what_was_taught_is_removed_and_nothing_else():
+    learning = Service(ClosedFormPolicy(DEMOS, n_diffusion_steps=5), learn=True)
+    before, alarm = learning.answer({"observation": HERE, "seed": 1}, learning.open()), learning.familiarity
+    added = learning.add({"observations": DEMOS[0].observations + 0.1, "actions": DEMOS[0].actions})
+    taught = learning.answer({"observation": HERE, "seed": 1}, learning.open())
+    assert not np.array_equal(taught["actions"], before["actions"])
+    for wrong in (0, added["episode"] + 1, None, "6", -1):
+        with pytest.raises(DataError, match=r"episode: expected|expected an episode that was added \(6\), found"):
+            learning.remove({"endpoint": "remove", "episode": wrong})
+    assert learning.change({"endpoint": "remove", "episode": added["episode"]}) == {"episode": 6, "episodes": 6}
+    after = learning.answer({"observation": HERE, "seed": 1}, learning.open())
+    np.testing.assert_array_equal(after["actions"], before["actions"])
+    assert learning.familiarity.threshold == alarm.threshold
+    with pytest.raises(DataError, match=r"expected an episode that was added \(none\), found 6"):
+        learning.remove({"endpoint": "remove", "episode": 6})
+
+
+def test_an_episode_with_a_faulty_number_is_not_learned():
+    learning = Service(ClosedFormPolicy(DEMOS, n_diffusion_steps=5), learn=True)
+    faulty = DEMOS[0].observations.copy()
+    faulty[4, 2] = 1e6
+    with pytest.raises(DataError, match=r"episode 6: observations: found 1e\+06 at step 4, entry 2 \(block position\)"):
+        learning.add({"observations": faulty, "actions": DEMOS[0].actions})
+    assert len(learning.policy.episode_ids) == 6
+
+
 def test_learning_has_to_be_allowed(served):
+    with pytest.raises(ConfigError, match="without --learn"):
+        served.remove({"episode": 0})
     with pytest.raises(ConfigError, match="without --learn"):
         served.add({"observations": HERE[None], "actions": HERE[None, :2]})
     assert served.policy.fingerprint()["episodes"] == 6

@@ -13,6 +13,8 @@ from closedform.demos.encoding import Encoding, rotation_matrix
 from closedform.demos.layout import ROTATIONS, SPATIAL_ROTATIONS, Entry, Kind, Layout
 
 _JUMP_ANGLE = 0.5  # radians from one step to the next
+_BRIEF = 3  # steps after which what was lost is back
+_SWITCH = ("note", "switch", "nothing to do if it is a gripper or a switch: it jumps in most episodes, and stays")
 _JUMP = ("warning", "jump", "check for a lost marker or a dropped packet")
 
 
@@ -92,12 +94,12 @@ def find_jumps(demos: Demos, values: np.ndarray, lengths: list[int]) -> list[Pro
             rows = np.flatnonzero(inside & (change > max(least, 10 * float(np.median(usual)))))
         if not len(rows):
             continue
-        severity, name, advice = _judged(values, rows, column, kind, change)
+        severity, name, advice = _judged(values, rows, column, kind, change, lengths)
 
         def make(
             row: int, column: int = column, kind: str = kind, labels: tuple[str, str, str] = (severity, name, advice)
         ) -> Problem:
-            verb = "switches" if labels[1] == "binary number" else "jumps"
+            verb = "switches" if labels[1] in ("binary number", "switch") else "jumps"
             found = f"observation {demos.describe('observations', column)} {verb}"
             if kind not in SPATIAL_ROTATIONS:
                 found += f" from {values[row - 1, column]:.4g} to {values[row, column]:.4g}"
@@ -107,7 +109,9 @@ def find_jumps(demos: Demos, values: np.ndarray, lengths: list[int]) -> list[Pro
     return problems
 
 
-def _judged(values: np.ndarray, rows: np.ndarray, column: int, kind: str, change: np.ndarray) -> tuple[str, str, str]:
+def _judged(
+    values: np.ndarray, rows: np.ndarray, column: int, kind: str, change: np.ndarray, lengths: list[int]
+) -> tuple[str, str, str]:
     """The severity and kind of large changes of a number, and what to do about them."""
     if kind in SPATIAL_ROTATIONS:
         return _JUMP
@@ -120,8 +124,24 @@ def _judged(values: np.ndarray, rows: np.ndarray, column: int, kind: str, change
         if (rotation := _same_rotation(values, rows, column)) is None:
             return "warning", "wrapped angle", "declare it an angle in the layout"
     elif (rotation := _same_rotation(values, rows, column)) is None:
-        return _JUMP
+        return _SWITCH if _stays(values[:, column], rows, lengths) else _JUMP
     return "warning", "undeclared rotation", f"declare it {rotation} in the layout: the rotation itself does not jump"
+
+
+def _stays(number: np.ndarray, rows: np.ndarray, lengths: list[int]) -> bool:
+    """Whether large changes of a number belong to most episodes and last, as those of a gripper.
+
+    A lost marker is an exception, and comes back: within `_BRIEF` steps the number is near to where it was.
+    """
+    ends = np.cumsum(lengths)
+    inside = np.searchsorted(ends, rows, side="right")
+    if len(np.unique(inside)) <= len(lengths) / 2:
+        return False
+    for row, episode in zip(rows, inside, strict=True):
+        later = number[row : min(row + _BRIEF, ends[episode])]
+        if np.any(np.abs(later - number[row - 1]) < 0.5 * abs(number[row] - number[row - 1])):
+            return False
+    return True
 
 
 def two_valued(values: np.ndarray) -> bool:

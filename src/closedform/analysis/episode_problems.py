@@ -1,4 +1,4 @@
-"""Problems of whole episodes: duplicates, idle stretches, and episodes that are too short."""
+"""Problems of whole episodes: faulty numbers, duplicates, idle stretches, and episodes that are too short."""
 
 from __future__ import annotations
 
@@ -8,8 +8,27 @@ import numpy as np
 
 from closedform.analysis.problem import Problem, listed
 from closedform.demos.demos import Demos
+from closedform.demos.faults import find_faults
 
 _IDLE_SECONDS, _IDLE_STEPS = 1.0, 10  # how long nothing may change before it counts as idle
+
+
+def find_faulty(demos: Demos) -> list[Problem]:
+    """Episodes with a number so far from all others that it cannot be right."""
+    layouts = demos.observation_layout, demos.action_layout
+    return [
+        Problem(
+            "error",
+            "faulty number",
+            f"{fault.what[:-1]} {demos.describe(fault.what, fault.column)} is {fault.value:.6g}, where everything in "
+            f"the other episodes is within {fault.usual:.3g} of the middle",
+            "correct it, or leave the episode out",
+            index,
+            fault.step,
+            fault.column,
+        )
+        for index, fault in find_faults(demos.episodes, layouts).items()
+    ]
 
 
 def find_duplicates(demos: Demos) -> list[Problem]:

@@ -14,7 +14,13 @@ from closedform.analysis.entry_problems import (
     find_outliers,
     measure_entry,
 )
-from closedform.analysis.episode_problems import find_duplicates, find_idle, find_short
+from closedform.analysis.episode_problems import find_duplicates, find_faulty, find_idle, find_short
+from closedform.analysis.outcome_problems import (
+    find_ends_in_motion,
+    find_equal_lengths,
+    find_never_moved,
+    find_uncommanded,
+)
 from closedform.analysis.prediction_problems import find_badly_predicted, find_thin_coverage, leave_out
 from closedform.analysis.problem import Problem
 from closedform.demos.demos import Demos
@@ -73,9 +79,14 @@ def examine(demos: Demos, *, progress: Callable[[str, float], object] | None = N
         problems += find_constant(facts[what], layout.used_columns)
         problems += find_jumps(demos, values, lengths) if what == "observations" else []
         problems += find_outliers(demos, values, lengths) if what == "actions" else []
+    if all(problem.severity != "error" for problem in problems):  # all numbers are finite
+        problems += find_faulty(demos)
     problems += find_duplicates(demos)
     problems += find_idle(demos)
     problems += find_short(lengths)
+    if all(problem.severity != "error" for problem in problems):
+        problems += find_equal_lengths(lengths) + find_never_moved(demos)
+        problems += find_ends_in_motion(demos) + find_uncommanded(demos)
     errors, distances, notes = leave_out(demos, problems, say)
     problems += find_badly_predicted(errors) + find_thin_coverage(distances)
     order = {"error": 0, "warning": 1, "note": 2}

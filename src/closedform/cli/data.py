@@ -118,6 +118,8 @@ class Convert(Reading):
     """Where to write: NAME.zarr, NAME.zarr.zip, NAME.hdf5 (robomimic), NAME.npz, NAME.csv, or a folder."""
     to: Literal["folder", "zarr", "robomimic", "lerobot", "npz", "csv"] | None = None
     """The format; by default it follows from the name of the target."""
+    rate: Annotated[float | None, arg(metavar="HZ")] = None
+    """Steps per second; by default as the demonstrations say."""
     render: Annotated[str | None, arg(metavar="ENV")] = None
     """Add images of recorded states, as a camera of this environment takes them: pusht_pixels, also with settings
     such as pusht_pixels:noise=8."""
@@ -125,6 +127,7 @@ class Convert(Reading):
     def run(self) -> None:
         """Converts, and prints a summary."""
         demos = self.read(self.demos)
+        demos.rate = demos.rate if self.rate is None else self.rate
         if self.render is not None:
             from closedform.evaluation.pusht_images import rendered
 

@@ -267,8 +267,10 @@ def _check_form(episode: Episode, name: int, observation_layout: Layout, action_
 
 
 def check_rotations(array: np.ndarray, layout: Layout, where: str) -> None:
-    """Refuses quaternions and rotation-6D entries that are not unit-length."""
+    """Refuses quaternions and rotation-6D entries that are not unit-length, unless their kind was only inferred."""
     for entry, columns in layout.slices():
+        if entry.inferred:
+            continue
         if entry.kind in ("quaternion", "quaternion_wxyz"):
             vectors = array[:, None, columns]
         elif entry.kind in ("rotation6d", "rotation6d_rows"):

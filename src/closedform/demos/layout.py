@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -73,14 +73,19 @@ class Entry:
             or several, as in `turn4_z+mirror_x`; of an angle, also `turn4` and `turn`. Of the position of a body
             without rotation, `mirror_x`, in the axes of the world; of `other` numbers, `mirror`: they are the same in a
             mirrored scene. None if it looks different in any other pose. See `Layout`.
+        inferred: whether the kind was found in the data, which may be wrong: numbers that do not fit are then not
+            refused, as those of a declared kind are. Entries are equal either way.
     """
 
     kind: Kind
     size: int = 1
     body: str | None = None
     symmetry: str | None = None
+    inferred: bool = field(default=False, compare=False)
 
     def __post_init__(self):
+        if not isinstance(self.inferred, bool):
+            raise ConfigError(f"a layout entry is inferred or not, found {brief(self.inferred)}")
         if not isinstance(self.size, int) or isinstance(self.size, bool):
             raise ConfigError(f"a layout entry's size is a whole number, found {brief(self.size)}")
         if abs(self.size) > _LARGEST:
@@ -309,7 +314,7 @@ class Layout:
     def to_json(self) -> list[dict[str, Any]]:
         """The layout as plain lists and dictionaries."""
         return [
-            {key: value for key, value in asdict(entry).items() if key != "symmetry" or value is not None}
+            {key: value for key, value in asdict(entry).items() if key not in ("symmetry", "inferred") or value}
             for entry in self.entries
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,6 +21,7 @@ def record(
     seeds: Iterable[int],
     *,
     successes: bool = True,
+    beyond: float = 0.5,
     start: Callable[[int], Any] | None = None,
     observation_layout: Layout | None = None,
     action_layout: Layout | None = None,
@@ -33,6 +35,8 @@ def record(
         act: the action (D_a,) for an observation (D_o,): a script, a network, a person.
         seeds: of the start states; evaluations use seeds from 100000.
         successes: whether to keep only episodes that accomplish the task.
+        beyond: seconds that are recorded after success, so that demonstrations show how to stay; 0 to end there. An
+            environment that cannot go on then ends the episode.
         start: called with the seed before each episode, for what remembers something.
         observation_layout, action_layout: what the numbers are; by default as the environment says.
     """
@@ -42,24 +46,33 @@ def record(
     for seed in seeds:
         if start is not None:
             start(seed)
-        episode, success = _episode(place, act, seed)
+        episode, success = _episode(place, act, seed, round(beyond * place.rate))
         tried += 1
         if success or not successes:
             kept.append(episode)
     if not kept:
         raise DataError(f"record: expected an episode that accomplishes the task, found none in {tried}")
-    return Demos(kept, observation_layout or place.observation_layout, action_layout or place.action_layout)
+    layouts = observation_layout or place.observation_layout, action_layout or place.action_layout
+    return Demos(kept, *layouts, place.rate)
 
 
-def _episode(place: Environment, act: Callable[[np.ndarray], Any], seed: int) -> tuple[Episode, bool]:
+def _episode(place: Environment, act: Callable[[np.ndarray], Any], seed: int, n_beyond: int) -> tuple[Episode, bool]:
+    """An episode up to `n_beyond` steps after success, and whether there was one."""
     observation, width = place.reset(seed), place.action_layout.width
-    observations, actions, success, done = [], [], False, False
-    while not done and len(actions) < place.max_steps:
-        observations.append(np.array(observation))  # copied, since either side may reuse its array
-        action = np.array(act(observation), np.float64)
-        if action.shape != (width,):
-            raise DataError(f"record: expected actions of {width} numbers, found shape {action.shape}")
+    observations, actions, left = [], [], math.inf  # steps, if the task is done
+    done = False
+    while left > 0 and not (done and left == math.inf) and len(actions) < place.max_steps:
+        observed = np.array(observation)  # copied, since either side may reuse its array
+        try:
+            action = np.array(act(observation), np.float64)
+            if action.shape != (width,):
+                raise DataError(f"record: expected actions of {width} numbers, found shape {action.shape}")
+            observation, _, succeeded, done = place.step(action)
+        except Exception:
+            if left == math.inf:
+                raise
+            break  # a script or an environment that is finished
+        observations.append(observed)
         actions.append(action)
-        observation, _, succeeded, done = place.step(action)
-        success = success or bool(succeeded)
-    return Episode(np.array(observations), np.array(actions)), success
+        left = min(left - 1, n_beyond if succeeded else math.inf)
+    return Episode(np.array(observations), np.array(actions)), left < math.inf

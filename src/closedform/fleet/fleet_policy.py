@@ -14,7 +14,9 @@ import numpy as np
 from closedform.background import in_background
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.errors import ClosedFormError, ConfigError, LoadError
+from closedform.demos.faults import find_faults
+from closedform.demos.layout import Layout
+from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
 from closedform.files import read_json
 from closedform.fleet.fleet_row import REMOVED, FleetRow, read_layouts
 from closedform.fleet.fleet_table import FleetTable, check_alike, checked_uri, live
@@ -241,6 +243,7 @@ class FleetPolicy(ClosedFormPolicy):
             elif change.name not in self._live:
                 self._live[change.name] = change.number
                 added[change.number] = change.episode
+        self._leave_out_faults(held, added, layouts)
         there = set(self._live.values())
         kept = {number: episode for number, episode in held.items() if number in there}
         n_added = sum(map(len, added.values()))
@@ -259,6 +262,18 @@ class FleetPolicy(ClosedFormPolicy):
         self._rows = max([self._rows, self.next_episode_id, *(change.number + 1 for change in changes)])
         if base is None or base.config != config or n_added > _TAIL * base.n_windows:
             self._merge()
+
+    def _leave_out_faults(
+        self, held: Mapping[int, Episode], added: dict[int, Episode], layouts: tuple[Layout, Layout]
+    ) -> None:
+        """Drops new episodes with a number that cannot be right next to all others."""
+        everything = list({**held, **added}.items())
+        for index, fault in find_faults([episode for _, episode in everything], layouts).items():
+            number = everything[index][0]
+            if added.pop(number, None) is not None:
+                entry = layouts[fault.what == "actions"].describe(fault.column)
+                self._skip(DataError(f"episode {number}: {fault.describe(entry)}"))
+                self._live = {name: own for name, own in self._live.items() if own != number}
 
     def _take(self, table: FleetTable) -> None:
         """Takes over what was committed since."""

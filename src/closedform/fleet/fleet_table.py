@@ -17,9 +17,10 @@ from typing import Any
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
+from closedform.demos.faults import check_new, refuse_faults
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError, MissingExtraError, SaveError
 from closedform.files import parse_json
-from closedform.fleet.fleet_row import EPISODE, LIGHT, REMOVED, FleetRow, removal_row, to_episode, to_row
+from closedform.fleet.fleet_row import EPISODE, LIGHT, REMOVED, FleetRow, layout_text, removal_row, to_episode, to_row
 from closedform.fleet.where import LABELS, Where, as_time, check_label, quoted
 
 NAME = "episodes"
@@ -28,6 +29,7 @@ FORMAT_VERSION = "1"
 ATTEMPTS = 8  # to append while others do; each of them lets LanceDB try several times
 _AT_ONCE = 64 << 20  # bytes of numbers that are written or read at once
 _ASKED = 500  # episodes that are looked up at once
+_COMPARED = 20  # of the latest rows, with which pushed episodes are compared
 _NUMBERS = ("dtype", "observations", "actions", "recorded_in")
 
 
@@ -130,6 +132,7 @@ class FleetTable:
         when = datetime.now(UTC) if time is None else as_time("time", time)
         if not demos.finite:
             demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate, demos.tasks)
+        self._refuse_faults(demos)
         recorded_in = json.dumps(demos.recorded_in) if demos.recorded_in else ""
         stored: list[str] = []
         known: list[str] = []
@@ -220,6 +223,18 @@ class FleetTable:
         """How many rows there are."""
         with reading(self.uri):
             return int(self._table.count_rows())
+
+    def _refuse_faults(self, demos: Demos) -> None:
+        """Refuses demonstrations with a number that cannot be right next to the others and some that are there."""
+        refuse_faults(demos)
+        if len(demos) > _COMPARED:
+            return
+        layouts = demos.observation_layout, demos.action_layout
+        latest = live(self.rows(start=max(0, self.n_rows() - _COMPARED))).values()
+        alike = [row for row in latest if (row.layout, row.rate) == (layout_text(*layouts), demos.rate)]
+        others = [episode for _, episode in self.usable_episodes(alike, lambda error: None)]
+        for index, episode in enumerate(demos):
+            check_new(episode, index, others, layouts)
 
     def _append(self, rows: Mapping[str, dict[str, Any]], wanted: Callable[[set[str]], set[str]]) -> list[str]:
         """Appends those rows that are wanted given which of their episodes are there; what is there is read again

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from closedform.demos.demos import Demos
+from closedform.demos.faults import refuse_faults
 from closedform.demos.layout import Layout
 from closedform.errors import DataError
 from closedform.neural.config import NeuralConfig
@@ -65,6 +66,7 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
         config: the lengths of windows.
         keep: (n_steps,), whether to use the window that starts at each step; all by default.
     """
+    refuse_faults(demos)
     layouts = demos.observation_layout, demos.action_layout
     spec = ModelSpec(
         WindowSpec(*layouts, config.n_obs_steps, config.n_action_steps, padding=True),  # every step begins a window

@@ -15,6 +15,7 @@ import numpy as np
 from closedform.background import in_background
 from closedform.demos.demos import Demos, as_episode, check_episode
 from closedform.demos.episode import Episode, real_array
+from closedform.demos.faults import check_new, refuse_faults
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
@@ -91,6 +92,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             demos = Demos(demos)
         elif not demos.finite:  # read for inspection only
             demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate)
+        refuse_faults(demos)
         self.perceiver = perceiver_of(demos)
         made = self.make_config(preset, config, feature_map, parameters, demos)
         shown = show_symmetry(demos, made)
@@ -220,9 +222,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def add(self, episode: Episode | tuple[Any, Any]) -> int:
         """Adds an episode and returns its id; the next plan sees it."""
         with self._lock:
-            episode_id = self.next_episode_id
+            episode_id, layouts = self.next_episode_id, (self.observation_layout, self.action_layout)
             episode = as_episode(episode, episode_id)
-            check_episode(episode, episode_id, self.observation_layout, self.action_layout)
+            check_episode(episode, episode_id, *layouts)
+            check_new(episode, episode_id, self.episodes, layouts)
             self._use(in_background(lambda: self.model.add(episode, episode_id).prepared()))
             self.next_episode_id += 1
             return episode_id

@@ -72,7 +72,7 @@ class OpenpiServer(WebSocketServer):
         for index, each in enumerate(asked):
             try:
                 request = _unpacked(each.message)
-                if isinstance(request, dict) and request.get("endpoint") == "add":
+                if isinstance(request, dict) and request.get("endpoint") in ("add", "remove"):
                     done.append((index, None))
                     continue
                 if not each.session:
@@ -86,7 +86,7 @@ class OpenpiServer(WebSocketServer):
             yield [(places[at], _packed(reply, asked[places[at]])) for at, reply in replies]
 
     def _learn(self, message: bytes) -> bytes:
-        return pack(self._service.add(unpack(message)))
+        return pack(self._service.change(unpack(message)))
 
 
 class _Asked(NamedTuple):

@@ -49,6 +49,7 @@ class Service:
         self._rate = false_alarm_rate
         self._familiarity = self._measure()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._taught: set[int] = set()  # ids of episodes that clients added
         self._lock, self._learning = threading.Lock(), threading.Lock()
         self._warm_up()
 
@@ -132,7 +133,7 @@ class Service:
             raise DataError(f"expected a request that is a map of names to values, found {type(request).__name__}")
         endpoint = request.get("endpoint", "infer")
         if not isinstance(endpoint, str) or endpoint not in ("infer", "reset"):
-            raise DataError(f"endpoint: expected infer, reset or add, found {brief(endpoint)}")
+            raise DataError(f"endpoint: expected infer, reset, add or remove, found {brief(endpoint)}")
         name, seed = request.get("session_id"), _whole(request, "seed")
         session = self.session(name) if name is not None or session is None else session
         resets = endpoint == "reset" or seed is not None
@@ -218,7 +219,27 @@ class Service:
             except ClosedFormError:  # nothing can be compared with it, so it must not stay
                 self.policy.remove(number)
                 raise
+            self._taught.add(number)
         return {"episode": number, "episodes": len(self.policy.episode_ids)}
+
+    def remove(self, request: Mapping[Any, Any]) -> dict[str, Any]:
+        """Removes an episode that `add` added, by its id: the next plan of every robot is as if it had never been."""
+        if not self.learn:
+            raise ConfigError("remove: expected a server that may learn, found one started without --learn")
+        assert isinstance(self.policy, DemonstrationPolicy)
+        number = _whole(request, "episode")
+        with self._learning:
+            if number not in self._taught:
+                known = ", ".join(map(str, sorted(self._taught))) or "none"
+                raise DataError(f"remove: expected an episode that was added ({known}), found {brief(number)}")
+            self.policy.remove(number)
+            self._taught.discard(number)
+            self._familiarity = self._measure()
+        return {"episode": number, "episodes": len(self.policy.episode_ids)}
+
+    def change(self, request: Mapping[Any, Any]) -> dict[str, Any]:
+        """`add` or `remove`, as the request says."""
+        return self.remove(request) if request.get("endpoint") == "remove" else self.add(request)
 
     def _measure(self) -> Familiarity | None:
         policy = self.policy

@@ -242,10 +242,10 @@ class Store:
         return keep
 
     def check_binary(self, *, newest_only: bool = False) -> None:
-        """Refuses binary entries of actions that take more than two values."""
+        """Refuses binary entries of actions that take more than two values, unless their kind was only inferred."""
         first, (low, high) = len(self.episodes) - 1 if newest_only else 0, self.action_range
         for entry, columns in self.spec.action_layout.slices():
-            if entry.kind != "binary":
+            if entry.kind != "binary" or entry.inferred:
                 continue
             for index, episode in zip(self.episode_ids[first:], self.episodes[first:], strict=True):
                 actions = episode.actions[:, columns]

@@ -179,7 +179,7 @@ def _read_columns(path: Path, columns: dict[str, np.ndarray], options: ReadOptio
 def write(demos: Demos, path: Path) -> None:
     """Writes an npz file, or CSV if the name ends in .csv: one line of column names, then one line for each step.
 
-    Neither keeps layouts, the rate or tasks; every number is kept exactly.
+    Neither keeps layouts, the rate or tasks; every number is kept exactly. Names in a CSV start with obs, state or act.
     """
     if path.suffix == ".csv":
         _write_csv(demos, path)
@@ -191,13 +191,9 @@ def write(demos: Demos, path: Path) -> None:
 
 def _write_csv(demos: Demos, path: Path) -> None:
     widths = demos.observation_layout.width, demos.action_layout.width
-    kept = [
-        names if names is not None and all(name.startswith(starts) for name in names) else None
-        for names, starts in zip(demos.column_names, (("obs", "state"), ("act",)), strict=True)
-    ]  # other names would not be read back as what they are
     observed, acted = (
-        kept[i] or tuple(f"{word}_{column}" for column in range(width))
-        for i, (word, width) in enumerate(zip(("obs", "act"), widths, strict=True))
+        _written_names(names, width, starts)
+        for names, width, starts in zip(demos.column_names, widths, (("obs", "state"), ("act",)), strict=True)
     )
     with appearing(path, folder=False) as target, target.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
@@ -205,3 +201,9 @@ def _write_csv(demos: Demos, path: Path) -> None:
         for index, episode in enumerate(demos):
             for observation, action in zip(episode.observations.tolist(), episode.actions.tolist(), strict=True):
                 rows.writerow([index, *map(repr, observation), *map(repr, action)])
+
+
+def _written_names(names: tuple[str, ...] | None, width: int, starts: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of columns that are read back as what they are: they start with one of `starts`."""
+    written = tuple(n if n.startswith(starts) else f"{starts[0]}_{n}" for n in names or map(str, range(width)))
+    return written if len(set(written)) == width else tuple(f"{starts[0]}_{index}" for index in range(width))

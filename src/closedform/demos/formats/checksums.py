@@ -34,9 +34,19 @@ class Checksums:
     description: str | None
 
     @classmethod
-    def of(cls, demos: Demos, rate: float | None) -> Checksums:
-        """The checksums of demonstrations that are written with this rate."""
-        episodes = tuple(crc32((episode.observations, episode.actions)) for episode in demos)
+    def of(cls, demos: Demos, rate: float | None, *, joined: bool = False) -> Checksums:
+        """The checksums of demonstrations that are written with this rate.
+
+        Args:
+            demos: the demonstrations.
+            rate: as it is written.
+            joined: whether the episodes are written as one array, which has one dtype.
+        """
+        pairs = [(episode.observations, episode.actions) for episode in demos]
+        if joined:
+            types = [np.result_type(*(array.dtype for array in arrays)) for arrays in zip(*pairs, strict=True)]
+            pairs = [(pair[0].astype(types[0], copy=False), pair[1].astype(types[1], copy=False)) for pair in pairs]
+        episodes = tuple(map(crc32, pairs))
         layouts = demos.observation_layout, demos.action_layout
         return cls(episodes, description_of(*layouts, rate, len(episodes)))
 

@@ -63,7 +63,8 @@ def read(path: Path, options: ReadOptions) -> Demos:
     images = {**find_videos(path, info, ends), **find_stored(path, info, ends)}
     skipped = [name for name, f in info["features"].items() if f.get("dtype") in _VISUAL and name not in images]
     observations = np.concatenate([table[key] for key in keys], axis=1)
-    known = {**layouts, "rate": rate, "tasks": tasks, "skipped": skipped, "images": images}
+    names = _names({key: features[key] for key in keys}), _names({action_key: features[action_key]})
+    known = {**layouts, "rate": rate, "tasks": tasks, "skipped": skipped, "images": images, "column_names": names}
     return split(path, observations, table[action_key], ends, options, checksums=checksums, **known)
 
 
@@ -91,6 +92,24 @@ def _read_own(path: Path, info: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     if not isinstance(stored, dict):
         raise LoadError(f"{file}: expected layouts and checksums, found {brief(stored)}")
     return file, stored
+
+
+def _names(features: dict[str, dict[str, Any]]) -> tuple[str, ...] | None:
+    """The names of the numbers of features, one after the other; None if there are none.
+
+    LeRobot has lists of names, and dictionaries of such lists.
+    """
+    found: list[str] = []
+    named = False
+    for key, feature in features.items():
+        names, width = feature.get("names"), math.prod(feature["shape"])
+        lists = list(names.values()) if isinstance(names, dict) else [names]
+        flat = [name for some in lists if isinstance(some, list) for name in some]
+        if len(flat) == width and all(isinstance(name, str) for name in flat):
+            found, named = [*found, *flat], True
+        else:
+            found += [f"{key}[{index}]" for index in range(width)]
+    return tuple(found) if named else None
 
 
 def _width(path: Path, name: str, shape: Any) -> int:

@@ -13,6 +13,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.formats.checksums import KEY, Checksums
 from closedform.demos.formats.common import require
 from closedform.demos.formats.lerobot_videos import VIDEO_PATH, video_columns, write_videos
+from closedform.errors import DataError
 from closedform.files import appearing
 
 OWN = "closedform.json"  # in meta/: what LeRobot has no place for, and would drop from info.json when it adds episodes
@@ -22,19 +23,26 @@ _DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 def write(demos: Demos, path: Path) -> None:
     """Writes a v3.0 dataset with one data file, one video for each camera, statistics, tasks and the episode table.
 
-    LeRobot requires a rate and a task; unknown ones are written as 10 Hz and `demonstration`.
+    LeRobot requires a rate, without which demonstrations are refused, and a task: an unknown one is written as
+    `demonstration`.
     """
     pa, parquet = (
         require("pyarrow", "writing a LeRobot dataset"),
         require("pyarrow.parquet", "writing a LeRobot dataset"),
     )
+    if demos.rate is None:
+        raise DataError(
+            f"{path}: expected the rate of the demonstrations, which a LeRobot dataset has to state, found none: pass "
+            "--rate HZ to closedform convert, or set demos.rate"
+        )
 
     def write_table(table: Any, target: Path) -> None:
         parquet.write_table(table, target, write_page_checksum=True)
 
     lengths = np.array([len(episode) for episode in demos])
     ends = np.cumsum(lengths)
-    rate, tasks = demos.rate or 10.0, demos.tasks or ("demonstration",) * len(demos)
+    rate, tasks = demos.rate, demos.tasks or ("demonstration",) * len(demos)
+    names = dict(zip(("observation.state", "action"), demos.column_names, strict=True))
     words = list(dict.fromkeys(tasks))
     frames = np.concatenate([np.arange(n) for n in lengths])
     columns = {
@@ -76,7 +84,7 @@ def write(demos: Demos, path: Path) -> None:
             "video_path": VIDEO_PATH if videos else None,
             "features": {
                 **{
-                    name: {"dtype": str(values.dtype), "shape": [values.shape[1]], "names": None}
+                    name: {"dtype": str(values.dtype), "shape": [values.shape[1]], "names": names.get(name)}
                     for name, values in columns.items()
                 },
                 **videos,
@@ -85,7 +93,7 @@ def write(demos: Demos, path: Path) -> None:
         own = {
             "observation_layout": demos.observation_layout.to_json(),
             "action_layout": demos.action_layout.to_json(),
-            KEY: Checksums.of(demos, rate).to_json(),
+            KEY: Checksums.of(demos, rate, joined=True).to_json(),
         }
         for name, content in (("info.json", info), (OWN, own)):
             (target / "meta" / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -105,7 +105,7 @@ def write(demos: Demos, path: Path) -> None:
     attributes: dict[str, Any] = {
         "observation_layout": json.dumps(demos.observation_layout.to_json()),
         "action_layout": json.dumps(demos.action_layout.to_json()),
-        KEY: Checksums.of(demos, demos.rate).to_json(),
+        KEY: Checksums.of(demos, demos.rate, joined=True).to_json(),
     }
     if demos.rate is not None:
         attributes["rate"] = demos.rate

@@ -165,7 +165,8 @@ class Draft:
         column = 0
         while column < self.width:
             part = self.parts.get(column)
-            entry = Entry(part.kind, part.size, part.body) if part else Entry("other", 1)  # pyright: ignore[reportArgumentType]
+            kind, size, body = (part.kind, part.size, part.body) if part else ("other", 1, None)
+            entry = Entry(kind, size, body, inferred=True)  # pyright: ignore[reportArgumentType]
             column += entry.size
             last = entries[-1] if entries else None
             if (
@@ -173,7 +174,7 @@ class Draft:
                 and entry.kind in ("other", "binary")
                 and (last.kind, last.body) == (entry.kind, entry.body)
             ):
-                entries[-1] = Entry(entry.kind, last.size + entry.size, entry.body)
+                entries[-1] = Entry(entry.kind, last.size + entry.size, entry.body, inferred=True)
             else:
                 entries.append(entry)
         return Layout(tuple(entries))

@@ -197,17 +197,23 @@ def _about_vertical(values: np.ndarray, family: str) -> tuple[list[float], float
 
 
 def _is_quaternion(values: np.ndarray, column: Column, start: int) -> bool:
-    """Whether length is 1 throughout and at least two numbers vary continuously."""
+    """Whether length is 1 throughout and at least two numbers vary, not only by switching."""
     own = slice(start, start + 4)
-    if column.varies[own].sum() < 2 or (column.binary | ~column.varies)[own].all():
+    if column.varies[own].sum() < 2 or (column.binary | ~column.varies)[own].all() or _switches(values[:, own]):
         return False
     return all(np.abs(np.linalg.norm(rows[:, own], axis=1) - 1).max() < UNIT for rows in (values[:SCREEN], values))
+
+
+def _switches(values: np.ndarray) -> bool:
+    """Whether all numbers are 0, 1 or -1 and change, as those of a one-hot code, which is of unit length as well."""
+    whole = np.round(values)
+    return bool((np.abs(values - whole) < UNIT).all() and (whole != whole[0]).any())
 
 
 def _is_6d(values: np.ndarray, column: Column, start: int) -> bool:
     """Whether the numbers are two orthogonal unit vectors."""
     own = slice(start, start + 6)
-    if column.varies[own].sum() < 3 or not column.usable[own].all():
+    if column.varies[own].sum() < 3 or not column.usable[own].all() or _switches(values[:, own]):
         return False
     return all(_at_right_angles(rows[:, own].reshape(-1, 2, 3)) for rows in (values[:SCREEN], values))
 
