@@ -14,7 +14,7 @@ from closedform.policies.agent import Agent
 from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig
-from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
+from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy, VINNPolicy
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.retrieval.term import Term
@@ -43,6 +43,7 @@ __all__ = [
     "Process",
     "Step",
     "Term",
+    "VINNPolicy",
     "ddim",
     "ddpm",
     "euler",

@@ -198,7 +198,7 @@ def test_environments_of_installed_packages_are_found(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("kitchen", "unknown environment 'kitchen': expected can, .*, pusht, .*, or package.module:function"),
+        ("kitchen", "unknown environment 'kitchen': expected one of can, .*, pusht, .*, or package.module:function"),
         ("nowhere.at_all:Robot", "expected Robot in nowhere.at_all"),
         (f"{TOY}:Robot", "expected Robot in tests.evaluation.toy"),
         (f"{TOY}:NotAnEnvironment", "expected an Environment, found a NotAnEnvironment without observation_layout"),
@@ -225,10 +225,10 @@ def test_widths_that_do_not_fit_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--env", "kitchen"], "unknown environment 'kitchen': expected can, can_poses"),
+        (["--env", "kitchen"], "unknown environment 'kitchen': expected one of can, can_poses"),
         (["--demos", "nothing"], "datasets known by name are pusht-embedded, pusht"),
-        (["--demos", "pusht-embedded", "--policy", "best"], "expected default, paper, 1nn, vinn"),
-        (["--demos", "pusht-embedded", "--set", "tua=1"], "unknown parameter 'tua': expected one of n_obs_steps"),
+        (["--demos", "pusht-embedded", "--policy", "best"], "expected one of default, paper, 1nn, regression, vinn"),
+        (["--demos", "pusht-embedded", "--set", "tua=1"], "unknown parameter 'tua': did you mean tau?"),
         (["--demos", "pusht-embedded", "--set", "tau=soft"], "tau: expected a number, found 'soft'"),
         (["--demos", "pusht-embedded", "--set", "tau"], "expected parameter=value, found 'tau'"),
         (["--demos", "pusht-embedded", "--set", "tau=1", "--set", "tau=2"], "'tau' is set twice"),

@@ -38,8 +38,8 @@ class Choosing:
     """The choice of a policy."""
 
     policy: PolicyName = "default"
-    """default, paper, 1nn, vinn, a file written by `tune`, a saved policy's folder, a fleet as in docs/fleet.md, or
-    pusht-dit or pusht-dit-left."""
+    """default, paper, 1nn, regression, vinn, a file written by `tune`, a saved policy's folder, a fleet as in
+    docs/fleet.md, or pusht-dit or pusht-dit-left."""
     set: UseAppendAction[Annotated[tuple[tuple[str, ...], ...], arg(metavar="NAME=VALUE ...")]] = ()
     """Parameters to override."""
 

@@ -16,7 +16,7 @@ from closedform.demos.conversion import KINDS, Meaning, declared_meaning, meanin
 from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.demos.robomimic_tasks import TASKS
-from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
+from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError, meant
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.policy import Policy
 
@@ -278,7 +278,7 @@ def _factory(name: str) -> Callable[[], Any]:
         return partial(getattr(importlib.import_module(where), maker), attribute)
     if not (module and colon and attribute):
         raise ConfigError(
-            f"unknown environment {name!r}: expected {', '.join(environment_names())}, or package.module:function"
+            f"unknown environment {name!r}: {meant(name, [*environment_names(), 'or package.module:function'])}"
         )
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # a command's user expects modules in the current folder to be found

@@ -155,7 +155,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def _cautions(self) -> list[str]:
         """Warnings about parameters that do not fit the demonstrations."""
         asked, found = self.config.n_neighbors, len(self._model)
-        few = asked is not None and asked > found and asked != PolicyConfig.PAPER["n_neighbors"]  # a preset's
+        few = asked is not None and asked > found and asked != self.config.PAPER["n_neighbors"]  # a preset's
         return [f"n_neighbors is {asked}, but there are only {found} windows: using all"] if few else []
 
     @property

@@ -1,4 +1,4 @@
-"""Baseline policies without diffusion: the nearest demonstration, and a weighted average of neighbors."""
+"""Baseline policies without diffusion: the nearest demonstration, and weighted averages of neighbors."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import ClassVar
 import numpy as np
 
 from closedform.diffusion.mixture import is_mixture
-from closedform.policies.config import KernelConfig, PolicyConfig
+from closedform.policies.config import KernelConfig, PolicyConfig, VINNConfig
 from closedform.policies.demonstration_policy import ConfigT, DemonstrationPolicy
 from closedform.policies.generated import Generated, unmeasured
 from closedform.policies.saving import register_policy
 from closedform.retrieval.model import Model
+from closedform.retrieval.neighborhood import Neighborhood
 from closedform.retrieval.penalty import Penalty
 
 
 class _WeightedAverage(DemonstrationPolicy[ConfigT]):
     """Plans the average of the neighbors' chunks, with weights that depend on their distances alone."""
 
-    _width: ClassVar[float | None] = None  # divides squared distances instead of 2 h^2
-
-    def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
+    def _weigh(self, model: Model, near: Neighborhood, penalty: Penalty) -> np.ndarray | None:
+        """The weights (k,) of neighbors, which sum to 1; None if some distances are not finite."""
         raise NotImplementedError
 
     def _generate(
@@ -38,10 +38,9 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
         k = self.n_neighbors(model)
         for b, query in enumerate(model.kernel.features(windows)):
             near = model.neighborhood(query, k)
-            log_weights = near.log_weights(model, penalty, self._width)
-            if log_weights is None:
+            share = self._weigh(model, near, penalty)
+            if share is None:
                 raise unmeasured(b)
-            share = self._weigh(log_weights)
             used = np.flatnonzero(share)
             candidates = model.normalized_chunks(near.rows[used], near.choice)
             chunks.append(share[used] @ candidates)
@@ -69,9 +68,10 @@ class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
 
     config_class: ClassVar[type[PolicyConfig]] = PolicyConfig
 
-    _width: ClassVar[float | None] = 1.0
-
-    def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
+    def _weigh(self, model: Model, near: Neighborhood, penalty: Penalty) -> np.ndarray | None:
+        log_weights = near.log_weights(model, penalty, 1.0)
+        if log_weights is None:
+            return None
         weights = np.zeros(len(log_weights))
         weights[np.argmax(log_weights)] = 1.0
         return weights
@@ -81,12 +81,32 @@ class NearestNeighborPolicy(_WeightedAverage[PolicyConfig]):
 class KernelRegressionPolicy(_WeightedAverage[KernelConfig]):
     """Averages the neighbors' chunks with the observation kernel's weights (Nadaraya and Watson).
 
-    This is the locally weighted regression of VINN (Pari et al., 2021) with the paper's metric: the closed-form policy
-    without diffusion, which averages over modes instead of choosing one.
+    This is the closed-form policy without diffusion, which averages over modes instead of choosing one.
     """
 
     config_class: ClassVar[type[PolicyConfig]] = KernelConfig
 
-    def _weigh(self, log_weights: np.ndarray) -> np.ndarray:
-        weights = np.exp(log_weights)
-        return weights / weights.sum()
+    def _weigh(self, model: Model, near: Neighborhood, penalty: Penalty) -> np.ndarray | None:
+        log_weights = near.log_weights(model, penalty)
+        return None if log_weights is None else _softmax(log_weights)
+
+
+@register_policy
+class VINNPolicy(_WeightedAverage[VINNConfig]):
+    """Averages the actions of the k nearest observations, with weights exp(-distance): VINN (Pari et al., 2021).
+
+    The preset `paper` is VINN's own: 16 neighbors by Euclidean distance, and an action at a time.
+    """
+
+    config_class: ClassVar[type[PolicyConfig]] = VINNConfig
+
+    def _weigh(self, model: Model, near: Neighborhood, penalty: Penalty) -> np.ndarray | None:
+        penalized = near.penalized(model, penalty)
+        if not np.isfinite(penalized).all():
+            return None
+        return _softmax(-np.sqrt(np.maximum(penalized, 0.0)))  # terms may take more than there is
+
+
+def _softmax(log_weights: np.ndarray) -> np.ndarray:
+    weights = np.exp(log_weights - log_weights.max())
+    return weights / weights.sum()

@@ -38,11 +38,14 @@ class Neighborhood:
             penalty: the penalty of this plan.
             width: divides squared distances instead of 2 h^2.
         """
+        return model.kernel.log_weights(self.squared_distances, self.penalized(model, penalty), width)
+
+    def penalized(self, model: Model, penalty: Penalty) -> np.ndarray:
+        """The squared distances (k,) plus all terms and the penalty of this plan; NaN or infinite if too large."""
         features = model.features_at(self.rows)
         candidates = Candidates(self.query, self.rows, features, model.store.row_episodes[self.rows])
-        with np.errstate(over="ignore", invalid="ignore"):  # the weights are then NaN
-            penalized = model.kernel.penalized(self.squared_distances, candidates, penalty)
-        return model.kernel.log_weights(self.squared_distances, penalized, width)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return model.kernel.penalized(self.squared_distances, candidates, penalty)
 
     @property
     def distance(self) -> float:
