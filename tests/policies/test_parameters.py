@@ -104,5 +104,5 @@ def test_the_preset_paper_leaves_no_parameter_to_the_default(policy):
 
 
 def test_the_preset_paper_has_no_further_terms_with_other_features():
-    policy = ClosedFormPolicy(reach_demos(3), "paper", features="geometric", n_neighbors=10)
+    policy = ClosedFormPolicy(reach_demos(3), "paper", features="geometric", n_neighbors=5)
     assert not policy.model.kernel.terms

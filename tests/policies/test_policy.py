@@ -248,7 +248,7 @@ def test_printed_plans_and_agents_say_what_they_are_in_plain_numbers(demos):
         ({"features": "fourier"}, "features: expected one of identity"),
         ({"features": "custom"}, "requires the argument feature_map"),
         ({"frames": "lid"}, "unknown frame 'lid'"),
-        ({"bandwith": 0.1}, "has no parameter 'bandwith': expected some of n_obs_steps"),
+        ({"bandwith": 0.1}, "has no parameter 'bandwith': did you mean bandwidth"),
         ({"tau": "0.1"}, "tau: expected float, found '0.1'"),
         ({"n_obs_steps": 1.5}, "n_obs_steps: expected int, found 1.5"),
         ({"n_obs_steps": True}, "n_obs_steps: expected int, found True"),

@@ -348,7 +348,8 @@ def test_a_query_finds_k_rows_also_where_lists_are_empty(both_ways):
     """Three observations that repeat fill three lists of many."""
     places = np.eye(3)
     rng = np.random.default_rng(11)
-    demos = Demos([(places[rng.integers(3, size=300)], rng.normal(size=(300, 2))) for _ in range(8)])
+    pairs = [(places[rng.integers(3, size=300)], rng.normal(size=(300, 2))) for _ in range(8)]
+    demos = Demos(pairs, Layout.plain(3), Layout.plain(2))
     for policy_class in (ClosedFormPolicy, NearestNeighborPolicy):
         policy = policy_class(demos, index="faiss", n_action_steps=4, n_neighbors=500)
         for observation in (np.full(3, 0.5), np.full(3, 10.0), places[0]):

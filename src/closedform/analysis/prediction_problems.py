@@ -8,6 +8,7 @@ import numpy as np
 
 from closedform.analysis.leave_one_out import leave_one_out
 from closedform.analysis.problem import Problem, listed
+from closedform.demos.chosen_layouts import choose_layouts
 from closedform.demos.demos import Demos
 from closedform.errors import ClosedFormError
 from closedform.evaluation.notes import copying_notes, policy_notes
@@ -26,7 +27,7 @@ def leave_out(
     if len(demos) < 2 or any(problem.severity == "error" for problem in problems):
         return errors, distances, notes
     try:
-        policy = ClosedFormPolicy(demos)
+        policy = ClosedFormPolicy(choose_layouts(demos).demos)
         n_effective = _predict(policy, errors, distances, say)
         notes = [*policy_notes(policy), *copying_notes(policy, n_effective, "in plans for left-out demonstrations")]
     except ClosedFormError as error:

@@ -178,8 +178,9 @@ class Study:
                 policy = load_policy(_there(subject.policy["name"], SHIPPED))
             else:
                 source = demos_for(environments.spec, _there(demos, CATALOG))
-                if "layouts" in subject.demos:
-                    source = source.with_layouts(*parse_layouts(subject.demos["layouts"], "the layouts of the results"))
+                known = subject.demos.get("layouts")
+                layouts = parse_layouts(known, "the layouts of the results") if known else ()
+                source = source.with_layouts(*layouts)
                 policy_class = POLICIES[subject.policy["class"]]
                 config = policy_class.config_class.preset(**{**PolicyConfig.BEFORE, **subject.parameters})
                 policy = policy_class(source, config=config)
@@ -332,4 +333,5 @@ def demos_for(environment: EnvironmentSpec, source: str) -> Demos:
         observations = environment.observation_layout
     if actions == Layout.plain(actions.width):
         actions = environment.action_layout
-    return demos.with_layouts(observations, actions)
+    known = (observations, actions) != (Layout.plain(observations.width), Layout.plain(actions.width))
+    return demos.with_layouts(observations, actions) if known else demos
