@@ -251,7 +251,7 @@ class Study:
     def result(self, episodes: Sequence[EpisodeResult]) -> EvaluationResult:
         """The result of these episodes, at least one."""
         origin = Origin.here(n_together=min(self.policy.n_together, self.n_episodes))
-        notes = [*self._policy_notes, *result_notes(self.policy, episodes)]
+        notes = [*self._policy_notes, *result_notes(episodes)]
         result = EvaluationResult.of(self.subject, episodes, origin)
         return replace(result, extra={"notes": notes}) if notes else result
 
