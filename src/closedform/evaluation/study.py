@@ -44,6 +44,7 @@ from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
 from closedform.progress import progress_bar
 
+_ANOTHER = "choose another name, or remove it (`eval --overwrite` replaces it)"
 SAVE_EVERY = 10.0  # seconds between saves of partial results
 
 
@@ -208,7 +209,14 @@ class Study:
         """The number of episodes."""
         return self.subject.n_episodes
 
-    def run(self, path: Path | None = None, workers: int | Workers | None = None, name: str = "") -> EvaluationResult:
+    def run(
+        self,
+        path: Path | None = None,
+        workers: int | Workers | None = None,
+        name: str = "",
+        *,
+        overwrite: bool = False,
+    ) -> EvaluationResult:
         """Runs the episodes, shows a progress bar and returns the results.
 
         Partial results are written every few seconds, and also on an error or interrupt. A file with a part of this
@@ -218,10 +226,11 @@ class Study:
             path: the results file; None to write none.
             workers: the number of processes, one per core by default; or `Ray(...)`.
             name: the label of the progress bar.
+            overwrite: whether results that the file already has are replaced.
         """
         if path:
             check_writable(path)
-        before = self.before(path)
+        before = None if overwrite else self.before(path)
         if before is not None and before.complete:
             return before
         episodes = list(before.episodes) if before else []
@@ -268,13 +277,13 @@ class Study:
             raise LoadError(
                 f"{path}: expected no file, or a part of this evaluation, found another evaluation (policy "
                 f"{before.subject.policy['name']!r}, {before.subject.n_episodes} episodes from seed "
-                f"{before.subject.seed}); choose another name or remove it"
+                f"{before.subject.seed}); {_ANOTHER}"
             )
         made_by, now = (before.origin.commit, before.origin.versions.get("closedform")), self._made_by()
         if not before.complete and made_by != now:
             raise LoadError(
                 f"{path}: expected a part of an evaluation of this code, commit {now[0]}, found commit "
-                f"{made_by[0]}, version {made_by[1]}; choose another name or remove it"
+                f"{made_by[0]}, version {made_by[1]}; {_ANOTHER}"
             )
         return before
 
