@@ -26,10 +26,7 @@ from closedform.policies.loop_memory import LoopMemory
 from closedform.policies.parameters import ClosedFormParameters
 from closedform.policies.plan import ReplicaState
 from closedform.policies.saving import save_policy
-from closedform.retrieval.build import build_model, stays_recorded
-from closedform.retrieval.in_memory import InMemory
 from closedform.retrieval.model import Model
-from closedform.retrieval.pace import gently
 from closedform.retrieval.recorded_steps import Progress, RecordedSteps
 
 PERIOD = 0.25  # seconds between looks at the fleet's table
@@ -267,12 +264,7 @@ class FleetPolicy(ClosedFormPolicy):
             except ClosedFormError as error:  # this row cannot be used; the others can
                 self._skip(error)
         self._rows = max([self._rows, table.n_rows(), *(row.number + 1 for row in rows)])
-        storage, spec, store = self._model.storage, self._model.spec, self._model.store
-        if isinstance(storage, InMemory) and spec.symmetry is None and stays_recorded(spec.search.index, len(store)):
-            with gently():
-                self._model = build_model(spec, store.recorded, store.recorded_ids)
-            self._merge()
-        elif self._replica.n_parts > _MOST_PARTS:
+        if self._replica.n_parts > _MOST_PARTS:
             self._merge()
 
     def _skip(self, error: ClosedFormError) -> None:

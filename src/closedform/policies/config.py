@@ -81,8 +81,8 @@ class PolicyConfig:
         relation_weight: preference for demonstrations in which hands are at the same place relative to objects; 0 is
             the paper.
         targets: whether actions that displace an observed body are planned as the targets they command: auto or off.
-        index: nearest-neighbor search: exact, faiss (approximate, extra `ann`), or auto (the faster at the initial
-            size).
+        index: nearest-neighbor search: exact, faiss (approximate, extra `ann`, for millions of windows), or auto, which
+            is exact and says where faiss would be faster.
         recall: recall target of approximate search: the fraction of neighbors that carry weight that it must find.
     """
 

@@ -38,7 +38,7 @@ from closedform.policies.folder import (
     write_content,
     write_folder,
 )
-from closedform.retrieval.build import EXACT_UP_TO, build_model
+from closedform.retrieval.build import build_model
 from closedform.retrieval.model import Model
 from closedform.retrieval.recorded_steps import RecordedSteps
 from closedform.retrieval.saved_index import SavedIndex
@@ -131,8 +131,6 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     index = model.storage.write(model, folder, content["crc32"])
     if index is not None:
         content["index"] = index
-    elif len(store) > EXACT_UP_TO:  # it stays exact, and plans the same bits
-        content["parameters"]["index"] = "exact"
     write_content(folder, content)
 
 
