@@ -25,9 +25,8 @@ def compare(policy, windows, n_samples, seed=0, penalty=None):
     model = policy.model
     windows = policy.windows(windows)
     sparse = Penalty.none() if penalty is None else Penalty.of(penalty)
-    queries = model.kernel.features(windows)
-    compiled = policy._generate_compiled(model, queries, n_samples, np.random.default_rng(seed), sparse, explain=True)
-    reference = policy._generate_reference(model, queries, n_samples, np.random.default_rng(seed), sparse, explain=True)
+    compiled = policy._generate_compiled(model, windows, n_samples, np.random.default_rng(seed), sparse, explain=True)
+    reference = policy._generate_reference(model, windows, n_samples, np.random.default_rng(seed), sparse, explain=True)
     np.testing.assert_array_equal(compiled.choices, reference.choices)
     np.testing.assert_array_equal(compiled.rows, reference.rows)
     np.testing.assert_allclose(compiled.distances, reference.distances, rtol=1e-6, atol=1e-9)

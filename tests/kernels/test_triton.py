@@ -20,8 +20,7 @@ SINGLE = 2e-5  # normalized units; Push-T's plans differ by 2e-6
 def planned_both_ways(policy, observations):
     """Chunks of the reference and of the planner on torch tensors, from the same random numbers."""
     windows = policy.windows(observations)
-    queries = policy.model.kernel.features(windows)
-    made = policy._generate_reference(policy.model, queries, 1, np.random.default_rng(0), Penalty.none(), explain=False)
+    made = policy._generate_reference(policy.model, windows, 1, np.random.default_rng(0), Penalty.none(), explain=False)
     planner = policy.batch_planner("cpu")
     near, chunks = planner.plan(
         planner.queries(windows), Numbers.like_the_reference(planner, len(windows), np.random.default_rng(0))

@@ -95,9 +95,8 @@ def test_all_three_plan_alike(seed):
     episode = demos[int(rng.integers(len(demos)))]
     observations = episode.observations[rng.integers(len(episode), size=3)]
     windows, model = policy.windows(observations), policy.model
-    queries = model.kernel.features(windows)
     reference, compiled = (
-        generate(model, queries, 1, np.random.default_rng(1), Penalty.none(), explain=False)
+        generate(model, windows, 1, np.random.default_rng(1), Penalty.none(), explain=False)
         for generate in (policy._generate_reference, policy._generate_compiled)
     )
     planner = policy.batch_planner("cpu")

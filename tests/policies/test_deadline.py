@@ -76,9 +76,9 @@ def test_one_that_has_passed_leaves_one_step(both_ways, demos):
 def test_compiled_code_stops_by_the_time_it_is_given(demos, stop_at):
     """The clock that it reads counts up from when the machine was started."""
     policy = policy_of(demos)
-    queries = policy.model.kernel.features(policy.windows(np.zeros((2, 3))))
+    windows = policy.windows(np.zeros((2, 3)))
     rng, options = np.random.default_rng(0), {"explain": True, "stop_at": stop_at}
-    made = policy._generate_compiled(policy.model, queries, 2, rng, Penalty.none(), **options)
+    made = policy._generate_compiled(policy.model, windows, 2, rng, Penalty.none(), **options)
     assert (made.n_steps == (30 if stop_at == math.inf else 1)).all()
     assert np.isnan(made.ended).all() == (stop_at == math.inf)
     assert made.mixed.all()

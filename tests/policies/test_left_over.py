@@ -70,7 +70,7 @@ def test_weights_are_those_of_the_conditional_mixture(both_ways):
     np.testing.assert_array_equal(left_over.counts, 1)
     memory = left_over.condition(policy, agent.window, agent.memory)
     model = policy.model
-    near = model.neighborhood(model.kernel.features(agent.window[None])[0], len(model))
+    near = model.near(agent.window, len(model))
     before = near.log_weights(model, agent.memory.penalty(model.store))
     after = near.log_weights(model, memory.penalty(model.store))
     assert before is not None and after is not None

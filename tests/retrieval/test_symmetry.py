@@ -181,7 +181,7 @@ def test_reference_kernels_and_torch_agree(world):
     seen = np.array([images(policy, demos[0].observations[i])[-1].observations[0] for i in (2, 8, 15)])
     windows, model = policy.windows(seen), policy.model
     reference, compiled = (
-        generate(model, model.kernel.features(windows), 1, np.random.default_rng(1), Penalty.none(), explain=False)
+        generate(model, windows, 1, np.random.default_rng(1), Penalty.none(), explain=False)
         for generate in (policy._generate_reference, policy._generate_compiled)
     )
     planner = policy.batch_planner("cpu")

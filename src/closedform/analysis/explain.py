@@ -157,7 +157,7 @@ def _explain(
     penalty = lambda store: remembered  # noqa: E731 - as it is now, before the plan is remembered too
     plan = agent.plan(observation)
     model, store, window = policy.model, policy.store, agent.window
-    near = model.neighborhood(model.kernel.features(window[None])[0], policy.n_neighbors(model))
+    near = model.near(window, policy.n_neighbors(model))
     closest = voters(near.squared_distances, store.row_episodes[near.rows])
     levels: tuple[float, ...] = ()
     evolution = np.empty((0, n_samples, *plan.actions.shape))

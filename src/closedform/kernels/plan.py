@@ -95,12 +95,13 @@ def clear(planned, b):
 
 
 @jit()
-def plan_batch(rows, metric, terms, transfers, sampling, draws, queries, k, found, planned):
+def plan_batch(rows, metric, terms, transfers, sampling, draws, queries, poses, k, found, planned):
     """Plans for B observations with n samples each.
 
     Args:
         rows, metric, terms, transfers, sampling, draws: see `records`.
         queries: (B, D_z)
+        poses: (B, bodies, pose width), current; no bodies if nothing is transferred.
         k: how many neighbors.
         found: (B, k) rows found by another index, -1 where there are fewer, or (0, 0) to search here.
         planned: is filled.
@@ -128,7 +129,7 @@ def plan_batch(rows, metric, terms, transfers, sampling, draws, queries, k, foun
             planned.distances[b] = np.nan
             continue
         choice = planned.choices[b]
-        choose_transfer(rows, neighbors, squared, transfers, rotation, choice)
+        choose_transfer(rows, neighbors, squared, poses[b], transfers, rotation, choice)
         log_weights = np.empty(neighbors.size)
         if not weigh(rows, queries[b], neighbors, squared, metric.precision, terms, log_weights):
             planned.distances[b] = np.nan
@@ -193,7 +194,8 @@ def plan_one(rows, metric, terms, transfers, sampling, draws, observed, k, least
         query[0, d] = (observed.lifted[0, d] - observed.offset[d]) * observed.scale[d]
         if not math.isfinite(query[0, d]):
             return 0
-    plan_batch(rows, metric, terms, transfers, sampling, draws, query, k, np.empty((0, 0), np.int64), planned)
+    none = np.empty((0, 0), np.int64)
+    plan_batch(rows, metric, terms, transfers, sampling, draws, query, observed.poses, k, none, planned)
     if not (math.isfinite(planned.distances[0]) and planned.mixed[0, 0]):
         return 0
     count = with_most_weight(planned.rows[0], planned.weights[0, 0], least, told.rows, told.weights)

@@ -99,7 +99,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         model = self._model
         windows = self.windows(real_array(observation, "an observation")[None])
         with np.errstate(over="ignore", invalid="ignore"):  # features or distances are then not finite
-            near = model.neighborhood(model.kernel.features(windows)[0], self.n_neighbors(model))
+            near = model.near(windows[0], self.n_neighbors(model))
         if frame is not None:
             names = [f.name for f in model.transfer.frames]
             if frame not in names:
@@ -194,12 +194,11 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         explain: bool,
         began: float | None = None,
     ) -> Generated:
-        queries = model.kernel.features(windows)
         stop_at = self._deadline.stop_at(began)
         generate = self._generate_reference
         if kernels.enabled() and (stop_at == math.inf or kernels.has_clock()):
             generate = self._generate_compiled
-        made = generate(model, queries, n_samples, rng, penalty, explain=explain, stop_at=stop_at)
+        made = generate(model, windows, n_samples, rng, penalty, explain=explain, stop_at=stop_at)
         if stop_at == math.inf:
             return made
         return replace(made, complete=bool((made.n_steps == self.config.n_diffusion_steps).all()))
@@ -207,7 +206,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     def _generate_reference(
         self,
         model: Model,
-        queries: np.ndarray,
+        windows: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
         penalty: Penalty,
@@ -216,12 +215,13 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         stop_at: float = math.inf,
     ) -> Generated:
         """One observation after the other through `diffusion/`."""
+        queries, poses = model.kernel.features(windows), model.transfer.poses(windows[:, -1])
         sampler, process, clock = SAMPLERS[self.config.sampler], self.config.make_process(), self._deadline.clock
         k, size, n_steps = self.n_neighbors(model), model.transfer.chunk_size, self.config.n_diffusion_steps
         made = unfilled(len(queries), n_samples, size, k, len(model.transfer.hands))
         made.rows[:], made.weights[:] = -1, 0.0
         for b, query in enumerate(queries):
-            near = model.neighborhood(query, k)
+            near = model.neighborhood(query, k, poses[b])
             noise = rng.standard_normal((n_samples, size))
             denoiser = self._denoiser(model, near, penalty, self.perturbations(rng, model), b)
             last: list[Step] = []
@@ -246,7 +246,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
     def _generate_compiled(
         self,
         model: Model,
-        queries: np.ndarray,
+        windows: np.ndarray,
         n_samples: int,
         rng: np.random.Generator,
         penalty: Penalty,
@@ -257,6 +257,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         """All observations through the fused kernel, on all cores if there are many."""
         from closedform.kernels.plan import plan_batch
 
+        queries, poses = model.kernel.features(windows), model.transfer.poses(windows[:, -1])
         k, size = self.n_neighbors(model), model.transfer.chunk_size
         planned = unfilled(len(queries), n_samples, size, k if explain else 0, len(model.transfer.hands))
         draws = self.draw(rng, len(queries), n_samples, size)
@@ -267,13 +268,13 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         n_threads = min(n_cores(), n_threads) if n_threads > 1 else 1
         if everything is not None and n_threads == 1 and plan_batch.overloads:
             terms = model.kernel.term_records(penalty)
-            plan_batch(everything, metric, terms, transfers, sampling, draws, queries, k, _NONE_FOUND, planned)
+            plan_batch(everything, metric, terms, transfers, sampling, draws, queries, poses, k, _NONE_FOUND, planned)
             return _generated(planned)
 
         def run(part: slice, rows: Rows, metric: Metric, found: np.ndarray, penalty: Penalty) -> None:
             terms, some = model.kernel.term_records(penalty), Draws(*(each[part] for each in draws))
             made = Planned(*(each[part] for each in planned))
-            plan_batch(rows, metric, terms, transfers, sampling, some, queries[part], k, found, made)
+            plan_batch(rows, metric, terms, transfers, sampling, some, queries[part], poses[part], k, found, made)
 
         def run_found(b: int) -> None:
             """Finds the rows with the index before it calls the compiled planner."""

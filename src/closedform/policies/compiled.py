@@ -41,7 +41,6 @@ def plan_each(
     kernel, transfer, n_plans = model.kernel, model.transfer, len(windows)
     k, size = policy.n_neighbors(model), transfer.chunk_size
     drawn = [policy.draw(rng, 1, 1, size) for rng in rngs]
-    poses = transfer.poses(windows[:, -1])
     planned = unfilled(n_plans, 1, size, k, len(transfer.hands))
     told = Told(np.empty((n_plans, 1, size)), np.empty((n_plans, k), np.int64), np.empty((n_plans, k)))
     rows, values = (np.concatenate([getattr(each, name) for each in penalties]) for name in ("rows", "values"))
@@ -58,7 +57,7 @@ def plan_each(
                 kernel.spec.feature_map.lift(windows),
                 kernel.offset,
                 kernel.scale,
-                poses if len(poses) == n_plans else np.repeat(poses, n_plans, axis=0),
+                transfer.poses(windows[:, -1]),
             ),
             k,
             NEGLIGIBLE,

@@ -81,7 +81,7 @@ class LeftOver:
                 f"numbers, found shape {self.actions.shape}"
             )
         model = policy.model
-        near = model.neighborhood(model.kernel.features(window[None])[0], policy.n_neighbors(model))
+        near = model.near(window, policy.n_neighbors(model))
         transfer = model.transfer
         offset, scale = transfer.normalization(near.choice)
         here = transfer.into(transfer.encoding.encode(self.actions[None]), transfer.poses(window[-1:]), near.choice)

@@ -36,8 +36,9 @@ class _WeightedAverage(DemonstrationPolicy[ConfigT]):
     ) -> Generated:
         chunks, choices, distances, rows, weights, mixed = [], [], [], [], [], []
         k = self.n_neighbors(model)
+        poses = model.transfer.poses(windows[:, -1])
         for b, query in enumerate(model.kernel.features(windows)):
-            near = model.neighborhood(query, k)
+            near = model.neighborhood(query, k, poses[b])
             share = self._weigh(model, near, penalty)
             if share is None:
                 raise unmeasured(b)
