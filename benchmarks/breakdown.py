@@ -98,7 +98,7 @@ def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Ca
     }
 
     def transfer() -> None:
-        choose_transfer(stored, near, squared, transfers, rotation, choice)
+        choose_transfer(stored, near, squared, observed.poses[0], transfers, rotation, choice)
         transfer_near(stored, near, log_weights, reach, transfers, choice, rotation, chunks)
 
     def diffuse(function: Callable[..., bool] = diffusion.diffuse) -> None:

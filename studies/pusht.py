@@ -30,7 +30,7 @@ BENCHMARK = (  # key, what it is, policy, settings, what the paper reports
     ("paper", "closed-form, preset `paper`", "paper", (), "0.80"),
     ("1nn_12", "1-NN, 12 steps executed", "1nn", (), "0.63"),
     ("1nn_8", "1-NN, 8 steps executed", "1nn", ("n_execute=8",), ""),
-    ("vinn", "kernel regression (VINN)", "vinn", (), ""),
+    ("regression", "kernel regression", "regression", (), ""),
     ("default", "**closed-form, default**", "default", (), ""),
 )
 ABLATION = (  # key, what it is, policy, settings

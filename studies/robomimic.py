@@ -49,7 +49,7 @@ POLICIES = {
     "default": "closed form, default",
     "paper": "closed form, the paper's parameters",
     "1nn": "1-NN",
-    "vinn": "kernel regression",
+    "regression": "kernel regression",
     "neural": "neural diffusion policy",
 }
 REPORTED = {  # by the paper, from 200 human demonstrations
@@ -135,7 +135,7 @@ def studies(runner: Runner) -> dict[str, Study]:
     for task in TASKS:
         poses = f"{task}_poses"
         makers[f"{task}_default"] = lambda t=task: of(t, make_policy("default", read(t, t)), "default", source(t))
-        for name in ("paper", "1nn", "vinn"):
+        for name in ("paper", "1nn", "regression"):
             makers[f"{task}_{name}"] = lambda t=task, e=poses, n=name: of(
                 e, make_policy(n, read(e, t), _settings(n, t)), n, source(t)
             )
@@ -146,7 +146,7 @@ def studies(runner: Runner) -> dict[str, Study]:
             source(t),
             n_episodes=N_NEURAL[t],
         )
-    for name in ("default", "paper", "1nn", "vinn"):
+    for name in ("default", "paper", "1nn", "regression"):
         env = "lift" if name == "default" else "lift_poses"
         makers[f"human_{name}"] = lambda e=env, n=name: Study.make(
             e, HUMAN, n, _settings(n, "lift"), n_episodes=N_EPISODES
@@ -192,7 +192,7 @@ def studies(runner: Runner) -> dict[str, Study]:
 
 def _settings(policy: str, task: str) -> tuple[str, ...]:
     """The paper's parameters that a policy has."""
-    names = {"paper": ("",), "vinn": ("bandwidth", "n_"), "1nn": ("n_",)}.get(policy, ())
+    names = {"paper": ("",), "regression": ("bandwidth", "n_"), "1nn": ("n_",)}.get(policy, ())
     return tuple(setting for setting in PAPER_SETTINGS[task] if setting.startswith(names))
 
 

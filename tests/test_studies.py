@@ -93,7 +93,7 @@ def test_the_robomimic_study_knows_its_evaluations_and_the_papers_parameters(tmp
         robomimic.run(runner)
     assert not (tmp_path / "work").exists()  # nothing was generated for it
     assert robomimic._settings("paper", "can")[:2] == ("tau=0.05", "bandwidth=0.04")
-    assert robomimic._settings("vinn", "can")[0] == "bandwidth=0.04"
+    assert robomimic._settings("regression", "can")[0] == "bandwidth=0.04"
     assert robomimic._settings("1nn", "can") == ("n_neighbors=350", "n_action_steps=24", "n_execute=24")
     assert robomimic._settings("default", "can") == ()
     assert robomimic._frames("square") == "world,nut,nut.position"

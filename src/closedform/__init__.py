@@ -14,7 +14,7 @@ from closedform.policies.agent import Agent
 from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig
-from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
+from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy, VINNPolicy
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.weights.term import Term
@@ -44,6 +44,7 @@ __all__ = [
     "Sampler",
     "Step",
     "Term",
+    "VINNPolicy",
     "ddim",
     "ddpm",
     "euler",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,13 @@ class ClosedFormError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Lets an error cross process boundaries, whatever arguments its class takes."""
         return _remade, (type(self), str(self))
+
+
+def meant(word: str, names: Iterable[str]) -> str:
+    """The second half of a message on an unknown name: the one that was probably meant, or all there are."""
+    known = list(names)
+    near = difflib.get_close_matches(word[:100], known, 1, 0.5)
+    return f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
 
 
 def _remade(kind: type[ClosedFormError], message: str) -> ClosedFormError:

@@ -14,6 +14,8 @@ import numpy as np
 from closedform.errors import MissingExtraError
 
 INK, ACCENT, QUIET, PALE = "#2e3440", "#c8553d", "#8a93a6", "#d8dee9"
+GHOST, POLICY = "#8a63c9", "#2f6fd6"  # demonstrations behind a plan, and what is executed, as on pages
+LEVELS = {"familiar": "#1f8a60", "rare": "#b87800", "out of range": "#c8343f"}  # of familiarity, likewise
 LARGEST = 1e30  # of what is drawn; matplotlib fails at axes of 1e300
 COLORS = ("#2e6f9e", "#c8553d", "#4f8a5b", "#8a5fa3", "#b3862f", "#5e6a80")
 

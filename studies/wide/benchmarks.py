@@ -51,7 +51,7 @@ POLICIES = {
     "default": "closed form, default",
     "paper": "closed form, preset `paper`",
     "1nn": "1-NN",
-    "vinn": "kernel regression",
+    "regression": "kernel regression",
     "mlp": "behavior cloning, MLP",
     "gpi": "GPI, flow fields",
 }

@@ -1,7 +1,9 @@
 """Explanations: what is shown is what was done."""
 
 import json
+import re
 from dataclasses import replace
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from closedform.analysis.familiarity import measure_familiarity
 from closedform.cli import main
 from closedform.errors import ConfigError
 from closedform.evaluation.rollout import roll_out
+from closedform.figures import GHOST, POLICY
+from closedform.figures import LEVELS as LEVELS_COLORS
 from tests.conftest import planar_demos
 from tests.evaluation.toy import Reach, reach_demos
 
@@ -116,6 +120,40 @@ def test_the_command_draws_and_prints(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(common)
     assert "expected --observation NUMBERS, or --env NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step", [0, 4])
+def test_text_figure_and_page_judge_a_plan_alike(step, tmp_path, capsys, monkeypatch):
+    """A first plan by starts, later ones by all moments, at every place; and the page stays at the plan explained."""
+    save_demos(reach_demos(), tmp_path / "demos")
+    drawn = []
+    monkeypatch.setattr("matplotlib.axes.Axes.set", lambda self, **said: drawn.append(said.get("title", "")))
+    common = ["explain", "--demos", str(tmp_path / "demos"), "-o", str(tmp_path / "e.png"), "--step", str(step)]
+    main([*common, "--env", "tests.evaluation.toy:Reach", "--seed", "3"])
+    text, page = capsys.readouterr().out, (tmp_path / "e.html").read_text()
+    policy = ClosedFormPolicy(reach_demos())
+    familiarity, plans = measure_familiarity(policy), roll_out(Reach(), policy, 3).plans
+    usual, plan = familiarity.at(first=step == 0), dict(plans)[step]
+    (title,) = [title for title in drawn if "alarm beyond" in title]
+    assert usual.describe() in text and usual.describe() in title
+    assert familiarity.threshold != familiarity.at(first=True).threshold
+    assert text.splitlines()[1].startswith(usual.level(plan.distance)) and usual.scale(plan.distance) in text
+    assert usual.scale(plan.distance) in title.replace("\n", " ") and title.lower().startswith(
+        usual.level(plan.distance)
+    )
+    (group,) = json.loads(re.search('<script type="application/json" id="rollouts">(.*?)</script>', page)[1])
+    assert group["start"] == step
+    for shown, (t, each) in zip(group["rollouts"][0]["plans"], plans, strict=True):
+        judge = familiarity.at(first=t == 0)
+        assert shown["level"] == judge.level(each.distance)
+        assert shown["farther"] == pytest.approx(judge.share_farther(each.distance), abs=1e-3)
+
+
+def test_figures_and_pages_have_the_same_colors():
+    css = (files("closedform.analysis") / "page" / "page.css").read_text()
+    colors = dict(reversed(re.findall(r"--(\w+): (#\w+)", css)))  # the first, which are those of light pages
+    assert (colors["ghost"], colors["policy"]) == (GHOST, POLICY)
+    assert list(LEVELS_COLORS.values()) == [colors["good"], colors["warn"], colors["bad"]]
 
 
 @pytest.mark.parametrize("name", ["$x^{$", "\udcff"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from closedform import ClosedFormPolicy, Demos, Layout, load_demos, save_demos
+from closedform import ClosedFormPolicy, ClosedFormWarning, Demos, Layout, load_demos, save_demos
 from closedform.demos import demos as module
 from closedform.errors import DataError
 from closedform.evaluation.study import Study
@@ -46,7 +46,8 @@ def test_layouts_of_the_environment_do_not_cost_another_check(tmp_path, checked)
 def test_episodes_in_memory_are_checked_once(checked):
     pairs = [(episode.observations, episode.actions) for episode in reach_demos(4)]
     checked.clear()
-    policy = ClosedFormPolicy(pairs)
+    with pytest.warns(ClosedFormWarning, match="no layouts are declared, so they are inferred"):
+        policy = ClosedFormPolicy(pairs)
     assert checked == list(range(4))
     with pytest.raises(DataError, match="episode 4: observations must be finite"):
         policy.add((np.full((5, 4), np.nan), np.zeros((5, 2))))

@@ -154,12 +154,18 @@ def test_a_policy_that_changed_under_its_name_is_not_the_one_that_was_evaluated(
         Study.of(results, f"{TOY}:Reach")
 
 
-def test_a_file_of_another_evaluation_is_not_overwritten(saved, tmp_path):
+def test_a_file_of_another_evaluation_is_not_overwritten_unless_asked_for(saved, tmp_path, capsys):
     path = tmp_path / "results.json"
     Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=2).run(path, 1)
     with pytest.raises(ClosedFormError, match=r"found another evaluation .* 2 episodes from seed 0"):
         Study.make(f"{TOY}:Reach", None, saved, seed=0, n_episodes=3).run(path, 1)
     assert EvaluationResult.load(path).subject.n_episodes == 2
+    given = ["eval", "--env", f"{TOY}:Reach", "--policy", saved, "--seed", "0", "--json", str(path), "--workers", "1"]
+    with pytest.raises(SystemExit):
+        main([*given, "--episodes", "1"])
+    assert "--overwrite" in capsys.readouterr().err
+    main([*given, "--episodes", "1", "--overwrite"])
+    assert EvaluationResult.load(path).subject.n_episodes == 1
 
 
 def test_a_study_can_be_made_again_from_its_results(tmp_path):
@@ -198,11 +204,12 @@ def test_environments_of_installed_packages_are_found(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("kitchen", "unknown environment 'kitchen': expected can, .*, pusht, .*, or package.module:function"),
+        ("kitchen", "unknown environment 'kitchen': expected one of can, .*, pusht, .*, or package.module:function"),
         ("nowhere.at_all:Robot", "expected Robot in nowhere.at_all"),
         (f"{TOY}:Robot", "expected Robot in tests.evaluation.toy"),
         (f"{TOY}:NotAnEnvironment", "expected an Environment, found a NotAnEnvironment without observation_layout"),
         (f"{TOY}:Broken", "could not be created: RuntimeError"),
+        ("sys:exit", "could not be created: SystemExit"),
         (f"{TOY}:WithoutLayout", "expected action_layout to be a Layout, found 2"),
         (f"{TOY}:Endless", "expected max_steps of at least 1, found 0"),
         (":Robot", "unknown environment ':Robot'"),
@@ -225,10 +232,10 @@ def test_widths_that_do_not_fit_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--env", "kitchen"], "unknown environment 'kitchen': expected can, can_poses"),
+        (["--env", "kitchen"], "unknown environment 'kitchen': expected one of can, can_poses"),
         (["--demos", "nothing"], "datasets known by name are pusht-embedded, pusht"),
-        (["--demos", "pusht-embedded", "--policy", "best"], "expected default, paper, 1nn, vinn"),
-        (["--demos", "pusht-embedded", "--set", "tua=1"], "unknown parameter 'tua': expected one of n_obs_steps"),
+        (["--demos", "pusht-embedded", "--policy", "best"], "expected one of default, paper, 1nn, regression, vinn"),
+        (["--demos", "pusht-embedded", "--set", "tua=1"], "unknown parameter 'tua': did you mean tau?"),
         (["--demos", "pusht-embedded", "--set", "tau=soft"], "tau: expected a number, found 'soft'"),
         (["--demos", "pusht-embedded", "--set", "tau"], "expected parameter=value, found 'tau'"),
         (["--demos", "pusht-embedded", "--set", "tau=1", "--set", "tau=2"], "'tau' is set twice"),

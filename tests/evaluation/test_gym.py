@@ -1,6 +1,10 @@
 """Environments of gymnasium by name, and demonstrations recorded with any function."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,7 +105,8 @@ def test_what_counts_as_success(rule):
         (f"{ID},speed=3", "expected an environment of gymnasium, found"),
         ("gym:ClosedFormDiscrete-v0", "expected continuous actions"),
         ("gym:ClosedFormEndless-v0", "a limit of steps, found none; add max_steps=N"),
-        ("gym:NoSuchThing-v0", "expected an environment of gymnasium, found"),
+        ("gym:NoSuchThing-v0", "a package registers it, name it as well: gym:PACKAGE:NoSuchThing-v0"),
+        ("gym:no.such.module:Thing-v0", "expected an environment of gymnasium, found"),
         ("gym:no_such_package/Thing-v0", "expected the package no_such_package to be installed"),
     ],
 )
@@ -109,6 +114,21 @@ def test_what_cannot_be_is_one_line(name, message):
     with pytest.raises(ConfigError, match=message) as error:
         record(name, straight, [0])
     assert "\n" not in str(error.value)
+
+
+def test_a_module_of_the_current_folder_registers_its_environments(tmp_path):
+    """In a process of its own, whose path does not have the folder, as that of the command does not."""
+    (tmp_path / "here_alone.py").write_text(
+        "import gymnasium\nfrom tests.evaluation.test_gym import ReachGym\n"
+        "gymnasium.register('Here-v0', ReachGym, max_episode_steps=3, disable_env_checker=True)\n"
+    )
+    code = "import sys; sys.path.remove(''); from closedform.evaluation import make_environment as make; "
+    command = [sys.executable, "-c", code + "print(make('gym:here_alone:Here-v0').max_steps)"]
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
+    found = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert found.stdout == "3\n", found.stderr
 
 
 def test_recording():

@@ -115,6 +115,7 @@ def test_without_render_there_are_results_and_reports_but_no_videos(tmp_path, ca
     assert "has no method <code>render</code>" in Path("page.html").read_text()
 
 
+@pytest.mark.filterwarnings("ignore:no layouts are declared")
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("environment", [Displaced, DisplacedSaysSo])
 def test_targets_are_refused_where_displacements_are_taken(tmp_path, declared, environment):
@@ -131,6 +132,7 @@ def test_targets_are_refused_where_displacements_are_taken(tmp_path, declared, e
     np.testing.assert_allclose(seen, demos[0].observations, atol=1e-6)  # it does what was demonstrated
 
 
+@pytest.mark.filterwarnings("ignore:no layouts are declared")
 @pytest.mark.parametrize("declared", [True, False])
 def test_displacements_are_refused_where_targets_are_taken(tmp_path, declared):
     demos = to_displacements(paths(), SCALE)

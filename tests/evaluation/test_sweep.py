@@ -116,7 +116,7 @@ def test_a_space_is_a_grid_or_several(tmp_path):
 @pytest.mark.parametrize(
     ("space", "arguments", "message"),
     [
-        ('{"tua": [1, 2]}', [], "has no parameter 'tua': expected some of n_obs_steps"),
+        ('{"tua": [1, 2]}', [], "has no parameter 'tua': did you mean tau"),
         ('{"tau": []}', [], "tau: expected a list of values, found []"),
         ('{"tau": 0.1}', [], "tau: expected a list of values, found 0.1"),
         ('{"tau": ["soft", 0.1]}', [], "tau: expected float, found 'soft'"),

@@ -15,7 +15,7 @@ import pytest
 from closedform import ClosedFormPolicy, errors
 from closedform.errors import ConfigError, MissingExtraError
 from closedform.evaluation.evaluate import evaluate
-from closedform.evaluation.pool import Task
+from closedform.evaluation.pool import EvaluationError, Task
 from closedform.evaluation.processes import Processes
 from closedform.experts import generation
 from tests.evaluation.toy import Reach, reach_demos
@@ -151,3 +151,60 @@ def test_a_daemonic_process_does_the_work_itself(monkeypatch):
     monkeypatch.setattr(type(multiprocessing.current_process()), "daemon", True)
     with Processes(2).pool([WhichProcess()]) as pool:
         assert [result for _, result in pool.results([Task(0, 1)])] == [os.getpid()]
+
+
+class Starting:
+    """A job that is large, and kills as many of the processes that receive it as are told."""
+
+    def __init__(self, deaths):
+        self.deaths = deaths
+
+    def __getstate__(self):
+        return Killing(self.deaths), bytes(2**20), self.deaths
+
+    def __setstate__(self, state):
+        self.deaths = state[2]
+
+    def run(self, task):
+        return task + 1
+
+    def label(self, task):
+        return f"task {task}"
+
+
+class Killing:
+    """Kills the process that reads it, as long as there are files to count down with."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return _kill, (self.folder,)
+
+
+def _kill(folder):
+    for mark in sorted(Path(folder).iterdir()):
+        mark.unlink(missing_ok=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _deaths(folder, n):
+    folder.mkdir()
+    for i in range(n):
+        (folder / str(i)).touch()
+    return str(folder)
+
+
+def test_a_worker_that_dies_while_it_starts_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with Processes(2).pool([Starting(_deaths(tmp_path / "deaths", 1))]) as pool:
+        assert sorted(result for _, result in pool.results(Task(0, i) for i in range(20))) == list(range(1, 21))
+
+
+def test_workers_that_always_die_end_the_evaluation(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with (
+        pytest.raises(EvaluationError, match="a worker process died around .*, 3 times in a row"),
+        Processes(2).pool([Starting(_deaths(tmp_path / "deaths", 100))]) as pool,
+    ):
+        list(pool.results(Task(0, i) for i in range(20)))

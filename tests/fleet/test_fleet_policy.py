@@ -268,14 +268,6 @@ def test_a_large_replica_is_memory_mapped_and_grows_without_indexing_again(table
         np.testing.assert_array_equal(again.plan(observation, seed=0).actions, actions)
 
 
-def test_it_is_indexed_once_it_is_large(table, follow, monkeypatch):
-    policy = follow()
-    monkeypatch.setattr("closedform.store.build.EXACT_UP_TO", 200)
-    table.push(EPISODES[4:8], task="walk")
-    assert policy.refresh() and isinstance(policy.model.storage, RecordedSteps)
-    assert policy.episode_ids == list(range(8))
-
-
 def test_other_parameters_are_built_from_the_replica_alone(tmp_path, table, follow):
     follow().close()
     (tmp_path / "fleet").rename(tmp_path / "away")

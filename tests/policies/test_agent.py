@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from closedform import ClosedFormPolicy, Demos, NearestNeighborPolicy
+from closedform import ClosedFormPolicy, Demos, Layout, NearestNeighborPolicy
 from closedform.weights.state import Used
 from tests.conftest import random_demos
 
@@ -128,7 +128,7 @@ def path_demos(n_points):
     angle = np.linspace(0, np.pi / 2, n_points)
     circle = np.stack([np.cos(angle), np.sin(angle)], 1)
     paths = [size * circle + [0, 1 - size] for size in (0.9, 1.0, 1.1)]
-    return Demos([(path, np.concatenate([path[1:], path[-1:]])) for path in paths])
+    return Demos([(path, np.concatenate([path[1:], path[-1:]])) for path in paths], Layout.plain(2), Layout.plain(2))
 
 
 @pytest.mark.parametrize("n_points", [40, 200])

@@ -11,6 +11,7 @@ from closedform import (
     ClosedFormWarning,
     KernelRegressionPolicy,
     NearestNeighborPolicy,
+    VINNPolicy,
 )
 from closedform.errors import ConfigError, LoadError
 from closedform.policies.choice import make_policy, parse_settings, read_config, write_config
@@ -30,7 +31,8 @@ def demos():
         ("default", ClosedFormPolicy, 1),
         ("paper", ClosedFormPolicy, 2),
         ("1nn", NearestNeighborPolicy, 2),
-        ("vinn", KernelRegressionPolicy, 2),
+        ("regression", KernelRegressionPolicy, 2),
+        ("vinn", VINNPolicy, 1),
     ],
 )
 def test_names(demos, choice, kind, n_obs_steps):
@@ -51,6 +53,8 @@ def test_values_have_the_types_of_their_parameters():
         ("n_obs_steps=1.5", "n_obs_steps: expected a whole number, found '1.5'"),
         ("tau=None", "tau: expected a number, found 'None'"),
         ("=3", "unknown parameter ''"),
+        ("bandwith=3", "unknown parameter 'bandwith': did you mean bandwidth\\?"),
+        ("x=3", "unknown parameter 'x': expected one of n_obs_steps, "),
     ],
 )
 def test_bad_values(setting, message):

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from closedform import ClosedFormPolicy, Demos, NearestNeighborPolicy, load_policy, make_policy
+from closedform import ClosedFormPolicy, Demos, Layout, NearestNeighborPolicy, load_policy, make_policy
 from closedform.policies.config import ClosedFormConfig
 from closedform.policies.horizons import horizons
 from tests.conftest import slow_on_the_reference
@@ -98,7 +98,7 @@ def swirl_demos(rate):
         size = 1.2 - eased
         path = np.stack([size * np.cos(angle), (1 + phase) * size * np.sin(angle)], 1)
         episodes.append((path, np.concatenate([path[1:], path[-1:]])))
-    return Demos(episodes, rate=float(rate))
+    return Demos(episodes, Layout.plain(2), Layout.plain(2), rate=float(rate))
 
 
 def positions(rate, **parameters):

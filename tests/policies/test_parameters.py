@@ -1,18 +1,25 @@
 """Parameters of policies can be found where one looks for them: in signatures, in `help()` and in type checkers."""
 
 import inspect
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import get_args, get_type_hints
 
 import pytest
 
-from closedform import ClosedFormConfig, ClosedFormPolicy, KernelRegressionPolicy, Layout, NearestNeighborPolicy
+from closedform import (
+    ClosedFormConfig,
+    ClosedFormPolicy,
+    KernelRegressionPolicy,
+    Layout,
+    NearestNeighborPolicy,
+    VINNPolicy,
+)
 from closedform.demos.layout import Kind
 from closedform.errors import ConfigError
 from closedform.policies.parameters import ClosedFormParameters
 from tests.evaluation.toy import reach_demos
 
-POLICIES = (ClosedFormPolicy, KernelRegressionPolicy, NearestNeighborPolicy)
+POLICIES = (ClosedFormPolicy, KernelRegressionPolicy, NearestNeighborPolicy, VINNPolicy)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -40,3 +47,62 @@ def test_type_checkers_know_the_same_parameters():
 
 def test_help_of_layouts_names_every_kind():
     assert [kind for kind in get_args(Kind) if f"`{kind}`" not in (Layout.__doc__ or "")] == []
+
+
+def test_the_preset_paper_is_the_papers_algorithm_and_nothing_else():
+    papers = {  # its appendix "Model Hyperparameters", row PushT
+        "n_diffusion_steps": 100,
+        "n_neighbors": 2000,
+        "n_action_steps": 12,
+        "n_obs_steps": 2,
+        "tau": 0.07,
+        "bandwidth": 0.09,
+    }
+    said = {  # in its text: chunks that fit, raw observations, a local Mahalanobis distance, Euler steps of a flow
+        "padding": False,
+        "features": "scaled",
+        "metric": "local_mahalanobis",
+        "process": "flow",
+        "sampler": "euler",
+    }
+    beyond = {  # what it does not have
+        "shrinkage": 0.0,
+        "choose_shrinkage": False,
+        "relevance": False,
+        "selection": False,
+        "distinct": False,
+        "frames": "world",
+        "fair_frames": False,
+        "missing_rotations": "none",
+        "loop_memory": 0.0,
+        "rest": False,
+        "pace": False,
+        "continuation": 0.0,
+        "goal_weight": 0.0,
+        "goals": "shared",
+        "symmetry": False,
+        "find_symmetry": False,
+        "relation_weight": 0.0,
+        "targets": "off",
+        "deadline": None,
+    }
+    open_to_choice = {  # what it needs and does not give, or what changes no plan of it
+        "n_execute": 12,
+        "n_perturbations": 32,
+        "regularization": 1e-3,
+        "rotation_weight": 0.4,
+        "index": "auto",
+        "recall": 0.95,
+        "pruning_error": 1e-4,
+    }
+    assert asdict(ClosedFormConfig.preset("paper")) == {**papers, **said, **beyond, **open_to_choice}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_preset_paper_leaves_no_parameter_to_the_default(policy):
+    assert set(policy.config_class.PAPER) >= {field.name for field in fields(policy.config_class)}
+
+
+def test_the_preset_paper_has_no_further_terms_with_other_features():
+    policy = ClosedFormPolicy(reach_demos(3), "paper", features="geometric", n_neighbors=5)
+    assert not policy.model.kernel.terms

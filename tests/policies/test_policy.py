@@ -188,11 +188,23 @@ def test_all_windows_are_used_where_there_are_fewer_than_asked_for(demos):
     policy.add(demos[0])  # says nothing a second time
 
 
-@pytest.mark.parametrize("choice", ["1nn", "paper", "vinn"])
+@pytest.mark.parametrize("choice", ["1nn", "paper", "regression", "vinn"])
 def test_what_a_preset_sets_is_not_warned_about(demos, choice):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert make_policy(choice, demos).config.n_neighbors == 2000
+        policy = make_policy(choice, demos if choice != "vinn" else [(np.zeros((9, 3)), np.zeros((9, 2)))])
+    assert policy.config.n_neighbors == (16 if choice == "vinn" else 2000)
+
+
+def test_vinn_averages_the_nearest_actions_with_a_softmax_of_euclidean_distances(demos):
+    observation = np.array([0.1, -0.2, 0.3])
+    plan = make_policy("vinn", demos).plan(observation)
+    low, high = demos.all_observations().min(0), demos.all_observations().max(0)
+    distances = np.linalg.norm((demos.all_observations() - observation) * 2 / (high - low), axis=1)
+    nearest = np.argsort(distances)[:16]
+    weights = np.exp(-distances[nearest]) / np.exp(-distances[nearest]).sum()
+    np.testing.assert_allclose(plan.actions, (weights @ demos.all_actions()[nearest])[None], rtol=1e-12)
+    assert plan.n_effective > 10  # a rival of its own: 1-NN and kernel regression copy a single demonstration here
 
 
 def test_printed_plans_and_agents_say_what_they_are_in_plain_numbers(demos):
@@ -236,7 +248,7 @@ def test_printed_plans_and_agents_say_what_they_are_in_plain_numbers(demos):
         ({"features": "fourier"}, "features: expected one of identity"),
         ({"features": "custom"}, "requires the argument feature_map"),
         ({"frames": "lid"}, "unknown frame 'lid'"),
-        ({"bandwith": 0.1}, "has no parameter 'bandwith': expected some of n_obs_steps"),
+        ({"bandwith": 0.1}, "has no parameter 'bandwith': did you mean bandwidth"),
         ({"tau": "0.1"}, "tau: expected float, found '0.1'"),
         ({"n_obs_steps": 1.5}, "n_obs_steps: expected int, found 1.5"),
         ({"n_obs_steps": True}, "n_obs_steps: expected int, found True"),

@@ -31,7 +31,7 @@ def test_a_class_from_outside_is_loaded_once_it_is_registered(tmp_path, monkeypa
 
 def test_every_format_that_a_folder_can_have_has_a_reader():
     assert set(READERS) == {folder.NEURAL, folder.LEROBOT, folder.EDITED}
-    assert set(POLICIES) == {"ClosedFormPolicy", "NearestNeighborPolicy", "KernelRegressionPolicy"}
+    assert set(POLICIES) == {"ClosedFormPolicy", "NearestNeighborPolicy", "KernelRegressionPolicy", "VINNPolicy"}
 
 
 def test_a_reader_gets_the_folder_and_its_configuration(tmp_path, monkeypatch):

@@ -418,7 +418,7 @@ def test_scenes_that_cannot_be_mirrored_are_refused():
     refuses("entry 5.*expected mirror,", wide.with_layouts(layout, PLANE[1]))
     same = Layout.parse("hand position 2, block position 2, block angle 1 mirror_x, - other 1 mirror")
     assert ClosedFormPolicy(wide.with_layouts(same, PLANE[1])).model.spec.symmetry is not None
-    refuses("index: expected auto or exact", pushes(rng, block="mirror_x"), index="faiss")
+    refuses("index: expected exact where", pushes(rng, block="mirror_x"), index="faiss")
     with pytest.raises(ClosedFormError, match="turns in steps"):
         places(rng).with_layouts(SPACE[0], declared(SPACE[1], hand="turn_z"))
 

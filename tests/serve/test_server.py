@@ -235,7 +235,7 @@ def test_a_named_session_goes_on_after_reconnecting(address, policy):
 
 def test_demonstrations_over_the_wire(address):
     new = DEMOS.episodes[5]
-    few = ClosedFormPolicy(DEMOS.episodes[:3], n_diffusion_steps=5)
+    few = ClosedFormPolicy(DEMOS[:3], n_diffusion_steps=5)
     with serving(few, learn=True) as learning, Client(learning) as client, Client(learning) as other:
         assert client.metadata["learn"] is True
         assert client.add(new.observations, new.actions) == 3

@@ -21,7 +21,9 @@ from closedform import (
 )
 from closedform.analysis.explain import explain
 from closedform.analysis.familiarity import measure_familiarity
-from closedform.analysis.leave_one_out import effective_numbers
+from closedform.analysis.leave_one_out import leave_one_out
+from closedform.demos.chosen_layouts import choose_layouts
+from closedform.errors import ConfigError
 from closedform.policies.saving import verify
 from closedform.store import build
 from closedform.store.faiss_index import FaissIndex
@@ -29,6 +31,7 @@ from closedform.store.in_memory import InMemory
 from closedform.store.recorded_steps import RecordedSteps, rows_record
 from closedform.weights.terms.goal import Goal
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
+from tests.evaluation.toy import displaced_demos, reach_demos
 from tests.transfer.test_frame import SPATIAL, SPATIAL_ACTION, observations_of
 from tests.transfer.test_hand import demos_of
 from tests.weights.test_goal import marked_pushes
@@ -273,7 +276,7 @@ def test_a_removed_episode_stays_removed(tmp_path):
             assert not np.isin(plan.episodes, [2, 9, added[0]]).any()
             np.testing.assert_array_equal(plan.actions, actions)
         assert each.add(demos[2]) == added[1] + 1 and each.n_windows == 720
-        assert len(effective_numbers(each)) > 0
+        assert next(leave_one_out(each, n_windows=6)).distances.max() > 0
 
 
 def test_the_others_are_indexed_again_if_an_extreme_is_removed():
@@ -350,7 +353,8 @@ def test_a_query_finds_k_rows_also_where_lists_are_empty(both_ways):
     """Three observations that repeat fill three lists of many."""
     places = np.eye(3)
     rng = np.random.default_rng(11)
-    demos = Demos([(places[rng.integers(3, size=300)], rng.normal(size=(300, 2))) for _ in range(8)])
+    pairs = [(places[rng.integers(3, size=300)], rng.normal(size=(300, 2))) for _ in range(8)]
+    demos = Demos(pairs, Layout.plain(3), Layout.plain(2))
     for policy_class in (ClosedFormPolicy, NearestNeighborPolicy):
         policy = policy_class(demos, index="faiss", n_action_steps=4, n_neighbors=500)
         for observation in (np.full(3, 0.5), np.full(3, 10.0), places[0]):
@@ -432,15 +436,30 @@ def test_changed_numbers_are_found_by_verifying(tmp_path):
         verify(tmp_path / "saved")
 
 
-def test_the_faster_search_is_chosen_by_size(monkeypatch):
-    demos = random_demos(np.random.default_rng(9), 4, 40, 3, 2)
-    assert ClosedFormPolicy(demos, n_action_steps=4).index_recall is None
-    monkeypatch.setattr(build, "EXACT_UP_TO", 100)
-    assert ClosedFormPolicy(demos, n_action_steps=4).index_recall is not None
-    assert ClosedFormPolicy(demos, n_action_steps=4, index="exact").index_recall is None
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.warns(ClosedFormWarning, match="faiss is faster"):
-        assert ClosedFormPolicy(demos, n_action_steps=4).index_recall is None
+def test_the_method_does_not_depend_on_size_or_on_what_is_installed(monkeypatch):
+    """Above the size where faiss is faster, a line says so, and plans are those of the same method."""
+    demos = choose_layouts(displaced_demos(), "infer").demos
+    few, observation = ClosedFormPolicy(demos), demos[2].observations[5]
+    assert few.targets is not None
+    monkeypatch.setattr(build, "_MANY", 100)
+    for installed in (True, False):
+        if not installed:
+            monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.warns(ClosedFormWarning, match="index='faiss' is faster"):
+            many = ClosedFormPolicy(demos)
+        assert many.index_recall is None and many.targets == few.targets
+        plans = [policy.plan(observation, seed=0).actions for policy in (few, many)]
+        np.testing.assert_array_equal(*plans)
+
+
+def test_what_an_index_cannot_do_is_refused():
+    demos = choose_layouts(displaced_demos(), "infer").demos
+    with pytest.raises(ConfigError, match="index: expected exact, since these actions are displacements .*targets=off"):
+        ClosedFormPolicy(demos, index="faiss")
+    assert ClosedFormPolicy(demos, index="faiss", targets="off").index_recall is not None
+    mirrored = Layout.parse("hand position 2, target position 2 mirror_x")
+    with pytest.raises(ConfigError, match="index: expected exact where demonstrations count as their mirror images"):
+        ClosedFormPolicy(reach_demos().with_layouts(mirrored), index="faiss")
 
 
 def test_memory_is_at_most_1_3_times_the_demonstrations(tmp_path):

@@ -233,7 +233,7 @@ def test_a_session_begins_with_a_policy():
     session = make_session(ClosedFormPolicy(demos))
     assert [take.kind for take in session.collection.takes] == ["recorded"] * 3
     session.step(None)
-    assert session.driver == "policy" and session.insight is not None and session.insight["share_nearer"] is not None
+    assert session.driver == "policy" and session.insight is not None and session.insight["level"] is not None
 
 
 def test_show_me_goes_to_the_farthest_of_the_next_starts():

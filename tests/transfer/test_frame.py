@@ -52,7 +52,9 @@ def test_leaving_a_frame_undoes_entering_it_and_kernels_enter_alike(layout, acti
             frames = np.array([(frame.body, frame.turns, 0)])
             rows = Rows(np.empty((0, 0)), 6, chunks.reshape(24, -1), 4 * np.arange(6), np.arange(6), poses, held)
             scaling = offset[None], scale[None], np.empty(0)
-            transfers = Transfers(4, blocks, frames, hands, turns, poses_of.dimension, *scaling, N_VOTERS, 2.0)
+            transfers = Transfers(
+                4, blocks, frames, hands, turns, poses_of.dimension, *scaling, N_VOTERS, 2.0, np.zeros(len(hands))
+            )
             transfer_chunk(rows, i, transfers, choice, rotation, transferred)
             np.testing.assert_allclose(transferred, ((inside[i] - offset) * scale).ravel(), atol=1e-12)
     expected = ["world", "hand", "block", "block.position"]

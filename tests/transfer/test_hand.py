@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.demos.encoding import Encoding, axis_angle_of, matrix_of_axis_angle, quaternion_of
+from closedform.policies.agent import act_together
 from closedform.transfer.frame import BodyPoses
 from closedform.transfer.hand import hands_of, held_bodies, rotation_near, turn_sum
 
@@ -113,6 +115,32 @@ def test_what_is_held_arrives_however_it_was_grasped():
     for parameters in ({"frames": "world,nut,nut.position"}, {"preset": "paper", "n_neighbors": 50}):
         _, held, missed = miss(**parameters)
         assert held == "" and missed > 0.03
+
+
+@pytest.mark.parametrize("index", ["exact", "faiss"])
+def test_what_was_dropped_is_not_held(both_ways, index):
+    """The gripper is closed on nothing: the nut lies elsewhere, while the hand is where it would carry it."""
+    policy = ClosedFormPolicy(demos_of(12), tau=0.0, relation_weight=0.0, index=index)
+    observations, _ = episode(np.random.default_rng(99))
+    carrying = observations[RELEASED - 8]
+    nudged, dropped = carrying.copy(), carrying.copy()
+    nudged[:3] += [0.0, 0.01, 0.0]  # another grasp
+    dropped[:3] += [0.0, 0.1, -0.2]
+    assert [policy.plan(each, seed=0).held for each in (carrying, nudged, dropped)] == ["nut", "nut", ""]
+    together = policy.agent(seed=0), policy.agent(seed=0)
+    act_together(together, [carrying, dropped])
+    assert [agent.last_plan.held for agent in together if agent.last_plan] == ["nut", ""]
+
+
+def test_a_device_sees_what_was_dropped():
+    pytest.importorskip("torch", reason="the extra `neural` is not installed")
+    policy = ClosedFormPolicy(demos_of(12), tau=0.0, relation_weight=0.0)
+    observations, _ = episode(np.random.default_rng(99))
+    carrying = observations[RELEASED - 8]
+    dropped = carrying + np.concatenate([[0.0, 0.1, -0.2], np.zeros(len(carrying) - 3)])
+    planner = policy.batch_planner("cpu")
+    choices = planner.neighbors(planner.queries(policy.windows(np.stack([carrying, dropped])))).choices
+    assert choices[:, 0, 1].tolist() == [0, -1]
 
 
 def test_a_policy_that_grew_equals_one_built_at_once():

@@ -68,7 +68,7 @@ def test_weights_are_those_of_the_conditional_mixture(both_ways):
     np.testing.assert_array_equal(left_over.counts, 1)
     state = policy.conditioned(agent.state, agent.window, left_over)
     model = policy.model
-    near = model.neighborhood(model.kernel.features(agent.window[None])[0], len(model))
+    near = model.near(agent.window, len(model))
     before = near.log_weights(model, agent.state.on(model.store).penalty)
     after = near.log_weights(model, state.penalty)
     assert before is not None and after is not None

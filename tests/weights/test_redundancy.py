@@ -92,13 +92,14 @@ def test_episodes_come_and_go_as_if_built_at_once():
         return np.hstack([copy, np.full((len(x), 1), float(x[0, 1] > 1.0))])
 
     episodes = with_more(wander(3, 20), sometimes)
-    policy, query = ClosedFormPolicy(episodes[:2]), episodes[5][0][7]
+    layouts = Layout.plain(6), Layout.plain(2)
+    policy, query = ClosedFormPolicy(Demos(episodes[:2], *layouts)), episodes[5][0][7]
     for episode in episodes[2:]:
         policy.add(episode)
     for gone in (0, 3, 4, 19, 7):
         policy.remove(gone)
         episodes_left = [episodes[i] for i in policy.episode_ids]
-        whole = ClosedFormPolicy(episodes_left)
+        whole = ClosedFormPolicy(Demos(episodes_left, *layouts))
         assert np.array_equal(policy.model.kernel.scale, whole.model.kernel.scale)
         assert policy.model.kernel.shrinkage == whole.model.kernel.shrinkage
         np.testing.assert_array_equal(policy.plan(query, seed=0).actions, whole.plan(query, seed=0).actions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ class Explanation:
         levels: noise levels, from 1 (noise) to 0 (a chunk); empty for policies without diffusion.
         evolution: (levels, n, N_a, D_a), samples at these noise levels.
         familiarity: the distribution of usual distances.
+        first: whether the observation is the first one of an episode.
     """
 
     step: int
@@ -50,10 +51,16 @@ class Explanation:
     levels: tuple[float, ...]
     evolution: np.ndarray
     familiarity: Familiarity
+    first: bool = False
+
+    @property
+    def usual(self) -> Familiarity:
+        """The distances that its own is compared with."""
+        return self.familiarity.at(first=self.first)
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain lists and dictionaries."""
-        plan, familiarity = self.plan, self.familiarity
+        plan, familiarity = self.plan, self.usual
         return {
             "step": self.step,
             "observation": self.observation.tolist(),
@@ -111,8 +118,8 @@ def explain_rollout(
     agent, observation = policy.agent(seed=seed), environment.reset(seed)
     for t in range(environment.max_steps):
         if t >= step and agent.plans_next:
-            usual = familiarity.at(first=t == 0)
-            return _explain(policy, agent, observation, usual, seed, n_samples, t)
+            told = _explain(policy, agent, observation, familiarity, seed, n_samples, t)
+            return replace(told, first=t == 0)
         observation, _, _, done = environment.step(agent.act(observation))
         if done:
             raise ConfigError(
@@ -149,7 +156,7 @@ def _explain(
     state = agent.state
     plan = agent.plan(observation)
     model, store, window = policy.model, policy.store, agent.window
-    near = model.neighborhood(model.kernel.features(window[None])[0], policy.n_neighbors(model))
+    near = model.near(window, policy.n_neighbors(model))
     closest = voters(near.squared_distances, store.row_episodes[near.rows])
     levels: tuple[float, ...] = ()
     evolution = np.empty((0, n_samples, *plan.actions.shape))

@@ -10,11 +10,10 @@ from closedform.analysis.explain import Explanation
 from closedform.analysis.stage import planar_columns
 from closedform.demos.layout import Layout
 from closedform.evaluation.environment import Scene
-from closedform.figures import ACCENT, COLORS, INK, LARGEST, QUIET, drawable, literal, png, pyplot
+from closedform.figures import GHOST, INK, LARGEST, LEVELS, POLICY, QUIET, drawable, literal, png, pyplot
 
 _MOST_SHOWN = 40  # demonstrated chunks in one picture
 _MOST_LISTED = 8
-_BLUE = COLORS[0]
 
 
 def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Scene | None, title: str) -> bytes:
@@ -39,7 +38,7 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
     _draw_plan(axis, explanation, planar, picture, extent)
     _label(axis, planar, picture)
     axis.set_title(
-        "Nearest demonstrations (gray), those with weight (blue),\nthe plan (black) and its executed part (red)"
+        "Nearest demonstrations (gray), those with weight (violet),\nthe plan (black) and its executed part (blue)"
     )
     _draw_list(figure.add_subplot(grid[0, 6:9]), explanation)
     _draw_familiarity(figure.add_subplot(grid[0, 9:]), explanation)
@@ -48,7 +47,7 @@ def draw_explanation(explanation: Explanation, action_layout: Layout, scene: Sce
         axis = figure.add_subplot(grid[1, i * span : (i + 1) * span])
         _backdrop(axis, picture, extent)
         for chunk in chunks:
-            _line(axis, chunk, planar, color=_BLUE, linewidth=1, alpha=0.6 - 0.5 * level, marker=".", markersize=3)
+            _line(axis, chunk, planar, color=POLICY, linewidth=1, alpha=0.6 - 0.5 * level, marker=".", markersize=3)
         _label(axis, planar, picture)
         axis.set_title(f"{len(chunks)} samples at noise level {level:.2f}")
     return png(figure)
@@ -68,10 +67,10 @@ def _draw_plan(
         _line(axis, chunk, planar, color=QUIET, linewidth=1, marker=".", markersize=2)
     for chunk, weight in zip(explanation.transferred[:_MOST_SHOWN], plan.weights[:_MOST_SHOWN], strict=True):
         alpha = float(0.15 + 0.85 * weight / plan.weights[0])
-        _line(axis, chunk, planar, color=_BLUE, linewidth=1 + 2 * float(weight), alpha=alpha)
+        _line(axis, chunk, planar, color=GHOST, linewidth=1 + 2 * float(weight), alpha=alpha)
     _line(axis, plan.actions, planar, color=INK, linewidth=1.5, marker=".", markersize=5)
     done = plan.actions[: explanation.n_execute]
-    _line(axis, done, planar, color=ACCENT, linewidth=2.5, marker="o", markersize=4)
+    _line(axis, done, planar, color=POLICY, linewidth=2.5, marker="o", markersize=4)
 
 
 def _label(axis: Any, planar: tuple[int, int] | None, picture: np.ndarray | None) -> None:
@@ -122,17 +121,16 @@ def _draw_list(axis: Any, explanation: Explanation) -> None:
 
 def _draw_familiarity(axis: Any, explanation: Explanation) -> None:
     """Draws the distance of this plan among the leave-one-out distances."""
-    familiarity, distance = explanation.familiarity, explanation.plan.distance
+    familiarity, distance = explanation.usual, explanation.plan.distance
     far = min(max(distance, float(np.quantile(familiarity.distances, 0.995))), LARGEST) * 1.1
     axis.hist(familiarity.distances, bins=np.linspace(0, far, 50), color=QUIET)
     if np.isfinite(familiarity.threshold):
         axis.axvline(min(familiarity.threshold, LARGEST), color=INK, linestyle="--", linewidth=1)
-    alarm = familiarity.alarm(distance)
-    axis.axvline(min(distance, LARGEST), color=ACCENT if alarm else _BLUE, linewidth=2.5)
-    nearer = familiarity.share_nearer(distance)
+    level = familiarity.level(distance)
+    axis.axvline(min(distance, LARGEST), color=LEVELS[level], linewidth=2.5)
     axis.set(
         yticks=[],
         xlabel="distance to demonstrations",
-        title=f"{'OUT OF RANGE' if alarm else 'Familiar'}\nfarther than {nearer:.1%} of left-out windows\n"
+        title=f"{level.capitalize()}\n{familiarity.scale(distance).replace(' of', chr(10) + 'of')}\n"
         + familiarity.describe().replace(" for", "\nfor"),
     )

@@ -44,7 +44,7 @@ def explanation_page(
     """
     window = np.repeat(explanation.observation[None], policy.config.n_obs_steps, axis=0)
     if rollout is None or environment is None:
-        shown = replay_plan(explanation.plan, policy, window, stage, explanation.familiarity)
+        shown = replay_plan(explanation.plan, policy, window, stage, explanation.usual)
         seen, rate = [window], 1.0
         lead = "The plan for one observation, and the demonstrations that it comes from."
     else:

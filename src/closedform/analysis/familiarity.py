@@ -13,6 +13,7 @@ from closedform.errors import ConfigError, DataError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
 
+_RARE = 0.1  # of left-out observations
 _GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples spread evenly between whole numbers
 
 
@@ -48,6 +49,18 @@ class Familiarity:
         n_beyond = math.floor((n + 1) * self.false_alarm_rate + 1e-9)  # rates such as 1 / (n + 1) are rounded
         return float(self.distances[n - n_beyond]) if n_beyond else math.inf
 
+    def level(self, distance: float) -> str:
+        """`familiar`; `rare`, if less than a tenth of left-out observations are as far; or `out of range`, an alarm."""
+        if self.alarm(distance):
+            return "out of range"
+        return "rare" if self.share_farther(distance) < _RARE else "familiar"
+
+    def scale(self, distance: float) -> str:
+        """What a distance means, as text."""
+        share = self.share_farther(distance)
+        text = f"{share:.1%}" if 0 < share < 0.1 or 0.99 <= share < 1 else f"{share:.0%}"
+        return f"nearer than {text} of left-out observations"
+
     def describe(self) -> str:
         """The alarm threshold as text."""
         if math.isinf(self.threshold):
@@ -61,6 +74,10 @@ class Familiarity:
     def share_nearer(self, distance: float) -> float:
         """The fraction of left-out windows that are nearer to the other episodes than this."""
         return float(np.searchsorted(self.distances, distance) / len(self.distances))
+
+    def share_farther(self, distance: float) -> float:
+        """The fraction that are as far or farther: what the bars of all pages show, full for the most familiar."""
+        return 1 - self.share_nearer(distance)
 
 
 def measure_familiarity(

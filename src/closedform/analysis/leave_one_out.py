@@ -24,7 +24,6 @@ class LeftOut:
         distances: (m,), to the other episodes.
         differences: (m, n, H, D), samples minus recorded actions, in actions normalized to about [-1, 1]; H is the
             common length. NaN beyond the end of the episode.
-        n_effective: (m, n), the effective number of demonstrated chunks of each sample.
         departures: (m, n), the distance of each sample to the nearest demonstrated chunk behind it, root mean square
             over its numbers; 0 if it repeats one.
     """
@@ -34,7 +33,6 @@ class LeftOut:
     distances: np.ndarray
     differences: np.ndarray
     departures: np.ndarray
-    n_effective: np.ndarray
 
     @property
     def rms_error(self) -> float:
@@ -80,19 +78,7 @@ def leave_one_out(
             done = encoding.encode(episode.actions[step : step + horizon])
             differences[i, :, : len(done)] = encoding.encode(chunks[i])[:, : len(done)] - done
         departures = np.array([_departures(rest, made, i) for i in range(len(steps))])
-        shares = made.weights / made.weights.sum(-1, keepdims=True)
-        n_effective = 1 / np.sum(shares * shares, axis=-1)
-        yield LeftOut(int(index), steps, made.distances, differences * scale, departures, n_effective)
-
-
-def effective_numbers(policy: DemonstrationPolicy[Any], n_episodes: int = 8, n_windows: int = 6) -> list[float]:
-    """The effective number of demonstrations of some leave-one-out plans; none if there is only one episode."""
-    n = len(policy.episode_ids)
-    if n < 2:
-        return []
-    chosen = np.unique(np.linspace(0, n - 1, min(n_episodes, n)).astype(int)).tolist()
-    found = leave_one_out(policy, episodes=chosen, n_windows=n_windows)
-    return [number for left_out in found for number in left_out.n_effective.ravel().tolist()]
+        yield LeftOut(int(index), steps, made.distances, differences * scale, departures)
 
 
 def _departures(model: Model, made: PlanBatch, i: int) -> np.ndarray:

@@ -8,9 +8,10 @@ import numpy as np
 
 from closedform.analysis.leave_one_out import leave_one_out
 from closedform.analysis.problem import Problem, listed
+from closedform.demos.chosen_layouts import choose_layouts
 from closedform.demos.demos import Demos
 from closedform.errors import ClosedFormError
-from closedform.evaluation.notes import copying_notes, policy_notes
+from closedform.evaluation.notes import policy_notes
 from closedform.policies.closed_form import ClosedFormPolicy
 
 _LEAVE_OUT_EPISODES, _QUERIES = 206, 10  # episodes that are left out in turn, and steps of each that are predicted
@@ -26,9 +27,9 @@ def leave_out(
     if len(demos) < 2 or any(problem.severity == "error" for problem in problems):
         return errors, distances, notes
     try:
-        policy = ClosedFormPolicy(demos)
-        n_effective = _predict(policy, errors, distances, say)
-        notes = [*policy_notes(policy), *copying_notes(policy, n_effective, "in plans for left-out demonstrations")]
+        policy = ClosedFormPolicy(choose_layouts(demos).demos)
+        _predict(policy, errors, distances, say)
+        notes = policy_notes(policy)
     except ClosedFormError as error:
         problems.append(
             Problem("error", "unusable", str(error), "the policy cannot be built from these demonstrations")
@@ -41,9 +42,8 @@ def _predict(
     errors: list[float | None],
     distances: list[tuple[int, int, float]],
     say: Callable[[str, float], object],
-) -> list[float]:
-    """Fills in errors and distances, and returns the effective numbers of the plans."""
-    n_effective: list[float] = []
+) -> None:
+    """Fills in errors and distances."""
     n_episodes = len(errors)
     most = _LEAVE_OUT_EPISODES if policy.n_windows < 200_000 else 20
     chosen = np.unique(np.linspace(0, n_episodes - 1, min(most, n_episodes)).astype(int)).tolist()
@@ -52,8 +52,6 @@ def _predict(
         errors[left_out.episode] = left_out.rms_error
         places = zip(left_out.steps.tolist(), left_out.distances.tolist(), strict=True)
         distances += [(left_out.episode, step, distance) for step, distance in places]
-        n_effective += left_out.n_effective.ravel().tolist()
-    return n_effective
 
 
 def find_badly_predicted(errors: list[float | None]) -> list[Problem]:

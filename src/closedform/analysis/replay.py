@@ -83,7 +83,10 @@ def _shown(
         "ghosts": [],
     }
     if familiarity is not None:
-        shown |= {"nearer": round(familiarity.share_nearer(plan.distance), 3), "alarm": familiarity.alarm(plan)}
+        shown |= {
+            "farther": round(familiarity.share_farther(plan.distance), 3),
+            "level": familiarity.level(plan.distance),
+        }
     if not isinstance(policy, DemonstrationPolicy) or plan.choice is None or not len(plan.weights):
         return shown
     images = 0 if plan.copies is None else plan.copies

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from closedform.analysis.leave_one_out import leave_one_out
+from closedform.demos.chosen_layouts import choose_layouts
 from closedform.demos.demos import Demos
 from closedform.errors import ClosedFormError, ClosedFormWarning, DataError
 from closedform.evaluation.pool import Pool, Task, Workers
@@ -86,6 +87,7 @@ def tune(
     """
     if len(demos) < 2:
         raise DataError("expected at least two episodes for leave-one-out prediction, found one")
+    demos = choose_layouts(demos).demos
     config = first = start or ClosedFormConfig.preset("default", demos)
     times = horizons(demos).get("n_action_steps", N_ACTION_STEPS) / N_ACTION_STEPS
     n_total, n_tried = 2 * sum(map(len, GRID.values())), 0

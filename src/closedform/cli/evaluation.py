@@ -38,6 +38,8 @@ class Eval(Choosing, ChoosingLayouts, Working):
     """Seed of the first episode, counted up for the others. Published results use seeds from 100000."""
     json: Annotated[Path | None, arg(metavar="RESULTS")] = None
     """Write all results to this file; an interrupted evaluation resumes from it."""
+    overwrite: bool = False
+    """Replace the results that the file has, of this evaluation or of another."""
     video: int = 0
     """Number of episodes to make videos of, spread from the worst to the best."""
     device: Annotated[str, arg(metavar="DEVICE")] = "auto"
@@ -72,7 +74,7 @@ class Eval(Choosing, ChoosingLayouts, Working):
                 shown = can_render(environment, self.env)
                 environment.reset(self.seed)
                 shown.render()
-        results = study.run(self.json, where)
+        results = study.run(self.json, where, overwrite=self.overwrite)
         print_results([results], [self.policy])
         for note in results.notes:
             streams.complain(f"note: {note}")

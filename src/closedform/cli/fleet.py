@@ -125,8 +125,9 @@ class Fleet(Reading):
         if self.cache is None:
             raise ConfigError("closedform fleet index: expected --cache FOLDER for the replica, found none")
         with progress_bar() as say:
-            options: dict[str, Any] = {"where": self._where(), "period": None, "index": "faiss", "progress": say}
-            with FleetPolicy(table.uri, cache=self.cache, **options) as policy:
+            options: dict[str, Any] = {"where": self._where(), "period": None, "progress": say}
+            recorded = {"index": "faiss", "targets": "off", "find_symmetry": False}  # what an index can search for
+            with FleetPolicy(table.uri, cache=self.cache, **options, **recorded) as policy:
                 policy.refresh()
                 recall, n_windows = publish(policy, self.name, progress=say), policy.n_windows
         text = f"{n_windows} windows, recall {recall.weighty:.3f} in {recall.n_probes} of {recall.n_lists} lists"

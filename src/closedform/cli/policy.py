@@ -38,8 +38,8 @@ class Choosing:
     """The choice of a policy."""
 
     policy: PolicyName = "default"
-    """default, paper, 1nn, vinn, a file written by `tune`, a saved policy's folder, a fleet as in docs/fleet.md, or
-    pusht-dit or pusht-dit-left."""
+    """default, paper, 1nn, regression, vinn, a file written by `tune`, a saved policy's folder, a fleet as in
+    docs/fleet.md, or pusht-dit or pusht-dit-left."""
     set: UseAppendAction[Annotated[tuple[tuple[str, ...], ...], arg(metavar="NAME=VALUE ...")]] = ()
     """Parameters to override."""
 
@@ -79,8 +79,7 @@ class Fit(Reading, Choosing, ChoosingLayouts):
 
     def run(self) -> None:
         """Builds and saves the policy, and prints notes on it."""
-        from closedform.analysis.leave_one_out import effective_numbers
-        from closedform.evaluation.notes import copying_notes, policy_notes
+        from closedform.evaluation.notes import policy_notes
 
         demos = self.settle(self.read(self.demos))
         start = time.perf_counter()
@@ -89,10 +88,8 @@ class Fit(Reading, Choosing, ChoosingLayouts):
         took = 1e3 * (time.perf_counter() - start)
         policy.save(self.output)
         print(f"{policy} made in {took:.0f} ms: {self.output}")
-        if isinstance(policy, DemonstrationPolicy):
-            found = effective_numbers(policy) if policy.index_recall is None else ()
-            for note in (*policy_notes(policy), *copying_notes(policy, found, "in plans for left-out demonstrations")):
-                streams.complain(f"note: {note}")
+        for note in policy_notes(policy):
+            streams.complain(f"note: {note}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,10 +267,11 @@ class Explain(Choosing, ChoosingLayouts):
         plan = explanation.plan
         if rollout is not None:
             print(f"{title}: the plan at step {explanation.step} of {len(rollout.actions)}")
-        state = "OUT OF RANGE" if facts["alarm"] else "familiar"
+        usual = explanation.usual
+        level = usual.level(plan.distance)
         print(
-            f"{state}: distance {plan.distance:.2f}, farther than {facts['share_of_demonstrations_nearer']:.1%} of "
-            f"left-out demonstrations; {familiarity.describe()}"
+            f"{level.upper() if facts['alarm'] else level}: distance {plan.distance:.2f}, {usual.scale(plan.distance)}; "
+            f"{usual.describe()}"
         )
         holding = f", grasping {plan.held}" if plan.held else ""
         print(

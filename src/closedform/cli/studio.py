@@ -44,8 +44,8 @@ class Studio(Choosing):
     """Address to listen on. Another machine is better reached through an SSH tunnel than by changing this."""
     port: int = 8400
     """Port of the page; 0 takes any that is free."""
-    no_open: bool = False
-    """Do not open a browser; print the address only."""
+    open: bool = True
+    """Whether to open a browser; the address is printed anyway."""
 
     def run(self) -> None:
         """Loads everything, warms up, and serves the page until it is interrupted."""
@@ -85,7 +85,7 @@ class Studio(Choosing):
             stack.callback(pilot.close)
             server = Server(pilot, self.env, host=self.host, port=self.port)
             print(f"studio: {server.address}\nCtrl-C ends it", flush=True)
-            server.run(lambda: None if self.no_open else _open(server.address))
+            server.run(lambda: _open(server.address) if self.open else None)
 
     def _policies(self, environment: Environment) -> tuple[DemonstrationPolicy[Any], DemonstrationPolicy[Any] | None]:
         """A policy that shows which class and parameters to use, and the one to begin with."""

@@ -21,9 +21,23 @@ class ChosenLayouts(NamedTuple):
     demos: Demos
     inferred: InferredLayouts | None = None
 
+    @property
+    def told(self) -> str:
+        """What was inferred, as one line; nothing if nothing was."""
+        layouts = self.demos.observation_layout, self.demos.action_layout
+        if self.inferred is None or all(layout == Layout.plain(layout.width) for layout in layouts):
+            return ""
+        return (
+            f"no layouts are declared, so they are inferred: observations {layouts[0]}; actions {layouts[1]}; "
+            "Demos.with_layouts declares others"
+        )
+
 
 def choose_layouts(demos: Demos, choice: str | None = None) -> ChosenLayouts:
     """Gives demonstrations the requested layouts.
+
+    The rule for policies, in Python and on the command line, is that of no choice: layouts are as declared, and inferred
+    from the numbers if nothing is declared about observations or actions.
 
     Args:
         demos: the demonstrations, with the layouts declared by their file, dataset or environment.
@@ -32,12 +46,11 @@ def choose_layouts(demos: Demos, choice: str | None = None) -> ChosenLayouts:
             `OBSERVATION -> ACTION`. None is as declared, or inferred if nothing is declared.
     """
     if choice == "env":
-        return ChosenLayouts(demos)
-    declared = demos.observation_layout, demos.action_layout
-    plain = Layout.plain(declared[0].width), Layout.plain(declared[1].width)
+        return ChosenLayouts(demos.with_layouts())
     if choice == "none":
-        return ChosenLayouts(demos.with_layouts(*plain))
-    if choice == "infer" or (choice is None and declared == plain):
+        widths = demos.observation_layout.width, demos.action_layout.width
+        return ChosenLayouts(demos.with_layouts(*map(Layout.plain, widths)))
+    if choice == "infer" or (choice is None and not demos.declared):
         inferred = Layout.infer(demos)
         return ChosenLayouts(demos.with_layouts(inferred.observation_layout, inferred.action_layout), inferred)
     return ChosenLayouts(demos if choice is None else demos.with_layouts(*read_layouts(choice)))

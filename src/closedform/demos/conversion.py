@@ -172,8 +172,8 @@ def _made(
     )
     return Demos(
         [converted(episode) for episode in demos],
-        demos.observation_layout,
-        Layout(entries),
+        demos.observation_layout if demos.declared else None,
+        Layout(entries) if demos.declared else None,
         demos.rate,
         demos.tasks,
         demos.skipped,

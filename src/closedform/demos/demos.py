@@ -24,7 +24,8 @@ class Demos(Sequence[Episode]):
     Args:
         episodes: `Episode`s, pairs `(observations, actions)`, the same with a dictionary of images by camera, or
             dictionaries with these two keys.
-        observation_layout: the meaning of each number of an observation; unknown by default.
+        observation_layout: the meaning of each number of an observation; undeclared by default, which policies infer
+            from the numbers if nothing is declared (see `choose_layouts`).
         action_layout: the same for actions.
         rate: steps per second, if known.
         tasks: a description of each episode's task, if known.
@@ -33,6 +34,7 @@ class Demos(Sequence[Episode]):
         finite: whether to refuse non-finite numbers and invalid rotations; a dataset report needs to see them.
 
     Attributes:
+        declared: whether any layout was given, be it one of numbers of unknown meaning.
         finite: whether non-finite numbers were refused.
         column_names: names of the numbers of observations and of actions, if the file has them.
         verified: how many episodes were verified against a checksum on reading.
@@ -60,6 +62,7 @@ class Demos(Sequence[Episode]):
         if not isinstance(episodes, Iterable):
             raise DataError(f"expected a sequence of episodes, found {episodes!r}")
         self.rate, self.skipped, self.recorded_in = rate, tuple(skipped), recorded_in
+        self.declared = observation_layout is not None or action_layout is not None
         self.finite, self.verified = finite, 0
         self.column_names: tuple[tuple[str, ...] | None, tuple[str, ...] | None] = (None, None)
         self.episodes = tuple(as_episode(episode, index) for index, episode in enumerate(episodes))
@@ -102,22 +105,26 @@ class Demos(Sequence[Episode]):
         """The actions of all episodes, concatenated: (n_steps, D_a)."""
         return np.concatenate([episode.actions for episode in self.episodes])
 
-    def with_layouts(self, observation_layout: Layout, action_layout: Layout) -> Demos:
-        """The same episodes with other layouts; only what the layouts add is checked."""
-        layouts = observation_layout, action_layout
-        action_layout.check_commands()
-        if layouts == (self.observation_layout, self.action_layout):
+    def with_layouts(self, observation_layout: Layout | None = None, action_layout: Layout | None = None) -> Demos:
+        """The same episodes with other layouts, None to keep one; only what the layouts add is checked."""
+        layouts = observation_layout or self.observation_layout, action_layout or self.action_layout
+        for name, layout in zip(("observation_layout", "action_layout"), layouts, strict=True):
+            if not isinstance(layout, Layout):
+                raise DataError(f"{name}: expected a Layout, or None to keep it, found {brief(layout)}")
+        changed = layouts != (self.observation_layout, self.action_layout)
+        if not changed and self.declared:
             return self
-        for index, episode in enumerate(self.episodes):
+        layouts[1].check_commands()
+        for index, episode in enumerate(self.episodes if changed else ()):
             check = _check_form if self.finite else _check_widths
             check(episode, index, *layouts)
         demos = copy(self)
-        demos.observation_layout, demos.action_layout = layouts
+        demos.declared, (demos.observation_layout, demos.action_layout) = True, layouts
         return demos
 
     def with_episodes(self, episodes: Iterable[Episode], observation_layout: Layout | None = None) -> Demos:
         """Other episodes, one for each of these, with all else the same; observations may have another layout."""
-        return Demos(
+        demos = Demos(
             episodes,
             observation_layout or self.observation_layout,
             self.action_layout,
@@ -127,10 +134,12 @@ class Demos(Sequence[Episode]):
             self.recorded_in,
             self.finite,
         )
+        demos.declared = self.declared or observation_layout is not None
+        return demos
 
-    def _perceived(self, demos: Demos) -> Demos:
-        """Some of the same demonstrations, which were perceived as these and have the same names."""
-        demos.perceiver, demos.column_names = self.perceiver, self.column_names
+    def _some_of(self, demos: Demos) -> Demos:
+        """Some of the same demonstrations, which were perceived and declared as these and have the same names."""
+        demos.perceiver, demos.column_names, demos.declared = self.perceiver, self.column_names, self.declared
         return demos
 
     def where(self, keep: Any) -> Demos:
@@ -155,7 +164,7 @@ class Demos(Sequence[Episode]):
             start += len(episode)
         layouts = self.observation_layout, self.action_layout
         kept = tasks if self.tasks else None
-        return self._perceived(Demos(stretches, *layouts, self.rate, kept, self.skipped, self.recorded_in))
+        return self._some_of(Demos(stretches, *layouts, self.rate, kept, self.skipped, self.recorded_in))
 
     def describe(self, what: str, index: int) -> str:
         """Describes a number of `observations` or `actions` for a message, by the name of its column if it has one."""
@@ -180,7 +189,7 @@ class Demos(Sequence[Episode]):
             tasks = None if self.tasks is None else self.tasks[index]
             layouts = self.observation_layout, self.action_layout
             some = Demos(self.episodes[index], *layouts, self.rate, tasks, self.skipped, self.recorded_in)
-            return self._perceived(some)
+            return self._some_of(some)
         return self.episodes[index]
 
     def __repr__(self) -> str:

@@ -161,10 +161,11 @@ def _read_list(source: Sequence[Any], options: ReadOptions) -> Demos:
     if options.episodes is None and demos is not source:
         return demos
     chosen = select(Path("demonstrations"), options.episodes, len(demos))
+    layouts = (demos.observation_layout, demos.action_layout) if demos.declared else (None, None)
     return Demos(
         [demos[e] for e in chosen],
-        options.observation_layout or demos.observation_layout,
-        options.action_layout or demos.action_layout,
+        options.observation_layout or layouts[0],
+        options.action_layout or layouts[1],
         demos.rate,
         [demos.tasks[e] for e in chosen] if demos.tasks else None,
         demos.skipped,

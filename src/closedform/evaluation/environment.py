@@ -16,7 +16,7 @@ from closedform.demos.conversion import KINDS, Meaning, declared_meaning, meanin
 from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
 from closedform.demos.robomimic_tasks import TASKS
-from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
+from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError, meant
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.policy import Policy
 
@@ -165,7 +165,7 @@ def make_environment(name: str) -> Environment:
         environment = factory()
     except ClosedFormError:
         raise
-    except Exception as error:  # user code can raise anything
+    except (Exception, SystemExit) as error:  # user code can raise anything
         raise ConfigError(f"environment {name!r}: could not be created: {error!r}") from error
     missing = [member for member in _MEMBERS if not hasattr(environment, member)]
     if missing:
@@ -267,6 +267,12 @@ def _commands(environment: EnvironmentSpec) -> Meaning | None:
     return said
 
 
+def see_current_folder() -> None:
+    """Has modules in the current folder found, as the user of a command expects."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+
+
 def _factory(name: str) -> Callable[[], Any]:
     for point in entry_points(group=_ENTRY_POINTS):
         if point.name == name:
@@ -278,10 +284,9 @@ def _factory(name: str) -> Callable[[], Any]:
         return partial(getattr(importlib.import_module(where), maker), attribute)
     if not (module and colon and attribute):
         raise ConfigError(
-            f"unknown environment {name!r}: expected {', '.join(environment_names())}, or package.module:function"
+            f"unknown environment {name!r}: {meant(name, [*environment_names(), 'or package.module:function'])}"
         )
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # a command's user expects modules in the current folder to be found
+    see_current_folder()
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

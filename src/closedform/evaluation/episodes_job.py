@@ -39,7 +39,7 @@ class EpisodesJob:
                 rollouts = roll_out_together(places, self._policy, seeds)
         except ClosedFormError:
             raise
-        except Exception as error:  # environments can raise anything
+        except (Exception, SystemExit) as error:  # environments can raise anything
             failed = f"the episode of {self.label(seeds)} failed"
             raise EvaluationError(f"{failed}: {type(error).__name__}: {error}") from error
         return [

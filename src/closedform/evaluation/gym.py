@@ -10,7 +10,7 @@ import numpy as np
 
 from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError, MissingExtraError
-from closedform.evaluation.environment import StepResult
+from closedform.evaluation.environment import StepResult, see_current_folder
 
 _SUCCESS = ("is_success", "success")  # what environments call it in `info`
 _OWN = ("success", "score", "keys", "max_steps")
@@ -158,6 +158,7 @@ def _make(name: str, options: dict[str, Any]) -> Any:
         import gymnasium
     except ImportError as error:
         raise MissingExtraError("gymnasium", "gym", "an environment of gymnasium") from error
+    see_current_folder()
     package = name.partition("/")[0]
     if "/" in name and name not in gymnasium.registry and package.isidentifier():
         try:
@@ -168,4 +169,6 @@ def _make(name: str, options: dict[str, Any]) -> Any:
         return gymnasium.make(name, **{"render_mode": "rgb_array", **options})
     except Exception as error:  # of the environment, which can raise anything
         said = " ".join(str(error).split())[:300]
+        if isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound) and ":" not in name:
+            said += f"; if a package registers it, name it as well: gym:PACKAGE:{name}"
         raise ConfigError(f"gym:{name}: expected an environment of gymnasium, found {said}") from error

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from closedform.evaluation.environment import policy_meaning
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.policies.demonstration_policy import DemonstrationPolicy
-from closedform.policies.nearest_neighbor import NearestNeighborPolicy
 from closedform.policies.policy import Policy
 
-NEARLY_ONE = 1.05  # effective number of demonstrations below which a plan copies one of them
-OUTSIDE = 0.05  # fraction of steps outside the range of the data that is worth a note
+OUTSIDE = 0.05  # fraction of steps of failed episodes outside the range of the data that is worth a note
 
 
 def policy_notes(policy: Policy[Any]) -> list[str]:
@@ -42,33 +38,24 @@ def policy_notes(policy: Policy[Any]) -> list[str]:
     return notes
 
 
-def copying_notes(policy: Policy[Any], n_effective: Sequence[float], where: str) -> list[str]:
-    """A note if plans with these effective numbers of demonstrations merely copy a single one."""
-    if isinstance(policy, NearestNeighborPolicy) or not len(n_effective):
-        return []
-    median = float(np.median(n_effective))
-    if median >= NEARLY_ONE:
+def result_notes(episodes: Sequence[EpisodeResult]) -> list[str]:
+    """Notes on the episodes of an evaluation: whether those that failed left the demonstrations, unlike the others."""
+    known = [episode for episode in episodes if episode.outside is not None]
+    failed = [episode for episode in known if not episode.success]
+    share, most = _outside(failed)
+    others, _ = _outside([episode for episode in known if episode.success])
+    if share <= max(OUTSIDE, 2 * others):
         return []
     return [
-        f"this policy is effectively 1-nearest-neighbor: the median effective number of demonstrations is {median:.2f} "
-        f"{where}; a larger bandwidth, fewer observed numbers or more demonstrations would let it average"
+        f"in episodes that failed, observations leave the range of the demonstrations in {share:.0%} of steps, most often "
+        f"{most}, and in {others:.0%} of steps of the others: are the units and the task the same, and do demonstrations "
+        "cover the start states?"
     ]
 
 
-def result_notes(policy: Policy[Any], episodes: Sequence[EpisodeResult]) -> list[str]:
-    """Notes on the episodes of an evaluation."""
-    numbers = [number for episode in episodes for number in episode.n_effective or ()]
-    notes = copying_notes(policy, numbers, "in this evaluation")
-    known = [(episode.outside, episode.steps) for episode in episodes if episode.outside is not None]
-    if not known:
-        return notes
-    total = sum(steps for _, steps in known)
-    share = sum(outside[0] * steps for outside, steps in known) / total
-    if share > OUTSIDE:
-        names = [(outside[0] * steps, outside[1]) for outside, steps in known if outside[1] is not None]
-        most = max({name for _, name in names}, key=lambda name: sum(n for n, own in names if own == name))
-        notes.append(
-            f"observations leave the range of the demonstrations in {share:.0%} of steps, most often {most}: "
-            "are the units and the task the same, and do demonstrations cover the start states?"
-        )
-    return notes
+def _outside(episodes: Sequence[EpisodeResult]) -> tuple[float, str | None]:
+    """The fraction of steps outside the range of the demonstrations, and the entry that is outside most often."""
+    found = [(outside[0] * one.steps, outside[1]) for one in episodes if (outside := one.outside) is not None]
+    beyond = [name for _, name in found if name is not None]
+    most = max(beyond, key=lambda name: sum(n for n, own in found if own == name), default=None)
+    return sum(n for n, _ in found) / max(sum(one.steps for one in episodes), 1), most

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from multiprocessing import current_process
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from closedform import provenance
 from closedform.evaluation.pool import AHEAD, EvaluationError, Job, Pool, Task, Workers
 from closedform.evaluation.workers import check_workers, make_pool, one_thread_each
+
+_RETRIES = 2  # how often processes may die in a row, with no result in between, before a task counts as the cause
 
 
 @dataclass(frozen=True)
@@ -61,42 +65,81 @@ class _ThisProcess:
 
 
 class _ProcessPool:
+    """Processes that read the jobs from a private file, named by its path.
+
+    What is sent to a process as it starts has to fit into a pipe: if the process dies before it reads the rest, its
+    parent waits forever.
+    """
+
     def __init__(self, jobs: Sequence[Job], n: int):
         self._jobs, self._n = jobs, n
-        with one_thread_each():
-            self._executor = make_pool(n, _start, (jobs,))
+        self._folder = TemporaryDirectory(prefix="closedform-")  # of this user alone
+        self._handle = Path(self._folder.name) / "jobs"
+        try:
+            with self._handle.open("wb") as file:
+                pickle.dump(list(jobs), file, pickle.HIGHEST_PROTOCOL)
+            self._executor = make_pool(n, _start, (self._handle,))
+        except BaseException:
+            self._folder.cleanup()
+            raise
 
     def results(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
-        """Runs tasks, a few more at a time than there are processes."""
-        tasks, waiting, label = iter(tasks), dict[Future[Any], Task](), "the first task"
+        """Runs tasks, a few more at a time than there are processes; those of a process that dies are run again."""
+        tasks, waiting, again = iter(tasks), dict[Future[Any], Task](), list[Task]()
+        died = 0
+        while True:
+            with one_thread_each():  # a process is started when there is a task for it
+                for _ in range(AHEAD * self._n - len(waiting)):
+                    task = again.pop(0) if again else next(tasks, None)
+                    if task is not None:
+                        waiting[self._submit(task)] = task
+            if not waiting:
+                return
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in [future for future in done if not _is_broken(future)]:
+                died = 0
+                yield waiting.pop(future), future.result()
+            broken = [future for future in waiting if future.done() and _is_broken(future)]
+            if broken:
+                died += 1
+                task = waiting[broken[0]]
+                if died > _RETRIES:
+                    raise EvaluationError(
+                        f"a worker process died around {self._jobs[task.job].label(task.task)}, {died} times in a row, "
+                        "out of memory or in a crash; try fewer workers"
+                    ) from broken[0].exception()
+                self._executor.shutdown(wait=True)  # ends the others, too, so that all futures are done
+                again = [waiting.pop(future) for future in list(waiting) if _is_broken(future)] + again
+                self._executor = make_pool(self._n, _start, (self._handle,))
+
+    def _submit(self, task: Task) -> Future[Any]:
         try:
-            while True:
-                with one_thread_each():  # a process is started when there is a task for it
-                    for task in islice(tasks, AHEAD * self._n - len(waiting)):
-                        waiting[self._executor.submit(_run, task)] = task
-                if not waiting:
-                    return
-                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in done:
-                    task = waiting.pop(future)
-                    label = self._jobs[task.job].label(task.task)
-                    yield task, future.result()
-        except BrokenProcessPool as error:
-            raise EvaluationError(
-                f"a worker process died around {label}, out of memory or in a crash; try fewer workers"
-            ) from error
+            return self._executor.submit(_run, task)
+        except BrokenProcessPool as error:  # a process died just now
+            broken = Future[Any]()
+            broken.set_exception(error)
+            return broken
 
     def stop(self) -> None:
         """Ends the processes, also after an interrupt: running tasks finish, the others never start."""
         self._executor.shutdown(wait=True, cancel_futures=True)
+        self._folder.cleanup()
 
 
-_jobs: list[Job] = []  # of a worker process
+def _is_broken(future: Future[Any]) -> bool:
+    return isinstance(future.exception(), BrokenProcessPool)
 
 
-def _start(jobs: Sequence[Job]) -> None:
-    _jobs.extend(jobs)
+_handle: list[Path] = []  # of a worker process
+_jobs: list[Job] = []
+
+
+def _start(handle: Path) -> None:
+    _handle.append(handle)
 
 
 def _run(task: Task) -> Any:
+    if not _jobs:
+        with _handle[0].open("rb") as file:
+            _jobs.extend(pickle.load(file))  # which the parent process has just written
     return _jobs[task.job].run(task.task)

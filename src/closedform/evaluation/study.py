@@ -44,6 +44,7 @@ from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
 from closedform.progress import progress_bar
 
+_ANOTHER = "choose another name, or remove it (`eval --overwrite` replaces it)"
 SAVE_EVERY = 10.0  # seconds between saves of partial results
 
 
@@ -178,8 +179,9 @@ class Study:
                 policy = load_policy(_there(subject.policy["name"], SHIPPED))
             else:
                 source = demos_for(environments.spec, _there(demos, CATALOG))
-                if "layouts" in subject.demos:
-                    source = source.with_layouts(*parse_layouts(subject.demos["layouts"], "the layouts of the results"))
+                known = subject.demos.get("layouts")
+                layouts = parse_layouts(known, "the layouts of the results") if known else ()
+                source = source.with_layouts(*layouts)
                 policy_class = POLICIES[subject.policy["class"]]
                 config = policy_class.config_class.preset(**{**PolicyConfig.BEFORE, **subject.parameters})
                 policy = policy_class(source, config=config)
@@ -207,7 +209,14 @@ class Study:
         """The number of episodes."""
         return self.subject.n_episodes
 
-    def run(self, path: Path | None = None, workers: int | Workers | None = None, name: str = "") -> EvaluationResult:
+    def run(
+        self,
+        path: Path | None = None,
+        workers: int | Workers | None = None,
+        name: str = "",
+        *,
+        overwrite: bool = False,
+    ) -> EvaluationResult:
         """Runs the episodes, shows a progress bar and returns the results.
 
         Partial results are written every few seconds, and also on an error or interrupt. A file with a part of this
@@ -217,10 +226,11 @@ class Study:
             path: the results file; None to write none.
             workers: the number of processes, one per core by default; or `Ray(...)`.
             name: the label of the progress bar.
+            overwrite: whether results that the file already has are replaced.
         """
         if path:
             check_writable(path)
-        before = self.before(path)
+        before = None if overwrite else self.before(path)
         if before is not None and before.complete:
             return before
         episodes = list(before.episodes) if before else []
@@ -250,7 +260,7 @@ class Study:
     def result(self, episodes: Sequence[EpisodeResult]) -> EvaluationResult:
         """The result of these episodes, at least one."""
         origin = Origin.here(n_together=min(self.policy.n_together, self.n_episodes))
-        notes = [*self._policy_notes, *result_notes(self.policy, episodes)]
+        notes = [*self._policy_notes, *result_notes(episodes)]
         result = EvaluationResult.of(self.subject, episodes, origin)
         return replace(result, extra={"notes": notes}) if notes else result
 
@@ -267,13 +277,13 @@ class Study:
             raise LoadError(
                 f"{path}: expected no file, or a part of this evaluation, found another evaluation (policy "
                 f"{before.subject.policy['name']!r}, {before.subject.n_episodes} episodes from seed "
-                f"{before.subject.seed}); choose another name or remove it"
+                f"{before.subject.seed}); {_ANOTHER}"
             )
         made_by, now = (before.origin.commit, before.origin.versions.get("closedform")), self._made_by()
         if not before.complete and made_by != now:
             raise LoadError(
                 f"{path}: expected a part of an evaluation of this code, commit {now[0]}, found commit "
-                f"{made_by[0]}, version {made_by[1]}; choose another name or remove it"
+                f"{made_by[0]}, version {made_by[1]}; {_ANOTHER}"
             )
         return before
 
@@ -332,4 +342,5 @@ def demos_for(environment: EnvironmentSpec, source: str) -> Demos:
         observations = environment.observation_layout
     if actions == Layout.plain(actions.width):
         actions = environment.action_layout
-    return demos.with_layouts(observations, actions)
+    known = (observations, actions) != (Layout.plain(observations.width), Layout.plain(actions.width))
+    return demos.with_layouts(observations, actions) if known else demos

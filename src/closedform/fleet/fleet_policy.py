@@ -11,7 +11,6 @@ from typing import Any, NoReturn, Unpack
 
 import numpy as np
 
-from closedform.background import in_background
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.faults import find_faults
@@ -27,8 +26,6 @@ from closedform.policies.config import PolicyConfig
 from closedform.policies.parameters import ClosedFormParameters
 from closedform.policies.plan import Plan, ReplicaState
 from closedform.policies.saving import save_policy
-from closedform.store.build import build_model, stays_recorded
-from closedform.store.in_memory import InMemory
 from closedform.store.model import Model
 from closedform.store.recorded_steps import Progress, RecordedSteps
 from closedform.weights.state import State
@@ -290,11 +287,7 @@ class FleetPolicy(ClosedFormPolicy):
             except ClosedFormError as error:  # this row cannot be used; the others can
                 self._skip(error)
         self._rows = max([self._rows, table.n_rows(), *(row.number + 1 for row in rows)])
-        storage, spec, store = self.model.storage, self.model.spec, self.model.store
-        if isinstance(storage, InMemory) and spec.symmetry is None and stays_recorded(spec.search.index, len(store)):
-            self._use(in_background(lambda: build_model(spec, store.recorded, store.recorded_ids)))
-            self._merge()
-        elif self._replica.n_parts > _MOST_PARTS:
+        if self._replica.n_parts > _MOST_PARTS:
             self._merge()
 
     def _skip(self, error: ClosedFormError) -> None:

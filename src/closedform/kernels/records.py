@@ -134,6 +134,7 @@ class Transfers(NamedTuple):
         weight: (D,), makes the variances in different frames comparable.
         n_voters: how many of the nearest neighbors choose the frame.
         preference: how many times less variance makes another frame better than the whole pose of a body.
+        slack: (H,), how much farther than in demonstrated grasps a body may be from the hand while it is grasped.
     """
 
     n_action_steps: int
@@ -147,6 +148,7 @@ class Transfers(NamedTuple):
     weight: Any
     n_voters: int
     preference: float
+    slack: Any
 
 
 class Sampling(NamedTuple):

@@ -268,12 +268,33 @@ def _find_grasped(rows, voters, count, held, hand):
 
 
 @jit()
-def choose_transfer(rows, neighbors, squared, transfers, rotation, choice):
+def _apart(poses, hand, body):
+    """The distance between a hand and a body in space."""
+    total = 0.0
+    for a in range(3):
+        total += (poses[hand, a] - poses[body, a]) ** 2
+    return math.sqrt(total)
+
+
+@jit()
+def _is_near(rows, neighbors, voters, count, poses, h, hand, held, slack):
+    """Whether a body is now about as near to a hand as in the grasps of the voters."""
+    farthest = 0.0
+    for v in range(count):
+        row = neighbors[voters[v]]
+        if rows.held[row, h] == held:
+            farthest = max(farthest, _apart(rows.poses[row], hand, held))
+    return _apart(poses, hand, held) <= farthest + slack
+
+
+@jit()
+def choose_transfer(rows, neighbors, squared, poses, transfers, rotation, choice):
     """Fills `choice` (H, 2): the body each hand has grasped, and the frame in which the voters' chunks agree best.
 
     Args:
         rows: `Rows`.
         neighbors, squared: (k,), which of them are near, and their squared distances.
+        poses: (bodies, pose width), current.
         transfers: `Transfers`.
         rotation: (d, d), scratch.
         choice: where to.
@@ -310,7 +331,10 @@ def choose_transfer(rows, neighbors, squared, transfers, rotation, choice):
         total += weights[v]
     chunks = np.empty((count, n_action_steps * width))
     for h in range(n_hands):
-        choice[h, 1] = _find_grasped(neighbors, voters, count, rows.held, h)
+        held = _find_grasped(neighbors, voters, count, rows.held, h)
+        if held >= 0 and not _is_near(rows, neighbors, voters, count, poses, h, hands[h, 0], held, transfers.slack[h]):
+            held = -1
+        choice[h, 1] = held
         best, least, in_world = choice[h, 0], np.inf, np.inf
         for f in range(n_frames):
             if frames[f, 0] >= 0 and frames[f, 0] == choice[h, 1]:

@@ -6,7 +6,7 @@ from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import ClosedFormConfig, KernelConfig, PolicyConfig
 from closedform.policies.demonstration_policy import DemonstrationPolicy
-from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
+from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy, VINNPolicy
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.policies.saving import load_policy
@@ -23,6 +23,7 @@ __all__ = [
     "Plan",
     "Policy",
     "PolicyConfig",
+    "VINNPolicy",
     "load_policy",
     "make_policy",
 ]

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from closedform.demos.demos import Demos
-from closedform.errors import ConfigError, LoadError
+from closedform.errors import ConfigError, LoadError, meant
 from closedform.files import read_json, replacing
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig, shown
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.folder import SHIPPED, find_folder
-from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy
+from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy, VINNPolicy
 from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
 from closedform.store.recorded_steps import Progress
@@ -26,7 +26,8 @@ CHOICES: dict[str, tuple[type[DemonstrationPolicy[Any]], str]] = {
     "default": (ClosedFormPolicy, "default"),
     "paper": (ClosedFormPolicy, "paper"),
     "1nn": (NearestNeighborPolicy, "paper"),
-    "vinn": (KernelRegressionPolicy, "paper"),
+    "regression": (KernelRegressionPolicy, "paper"),
+    "vinn": (VINNPolicy, "paper"),
 }
 
 
@@ -41,9 +42,9 @@ def make_policy(
     """Makes a policy.
 
     Args:
-        choice: `default`, `paper`, `1nn` or `vinn` (nearest neighbor and kernel regression with the paper's windows
-            and normalization), a parameter file written by `write_config`, or a saved policy: its folder, or its name
-            if it comes with the package.
+        choice: `default`, `paper`, `1nn` or `regression` (nearest neighbor and kernel regression with the paper's
+            windows and normalization), `vinn` (with VINN's own), a parameter file written by `write_config`, or a saved
+            policy: its folder, or its name if it comes with the package.
         demos: the demonstrations; None for a saved policy, which has its own.
         settings: parameters to replace, as `name=value`.
         parameters: more of them, by name.
@@ -64,10 +65,8 @@ def make_policy(
         policy_class, saved = read_config(path)
         preset = "default"
     else:
-        raise ConfigError(
-            f"unknown policy {choice!r}: expected {', '.join([*CHOICES, *SHIPPED])}, a saved policy's folder or a "
-            "parameter file"
-        )
+        names = [*CHOICES, *SHIPPED, "a saved policy's folder or a parameter file"]
+        raise ConfigError(f"unknown policy {shown(choice)}: {meant(choice, names)}")
     if demos is None:
         raise ConfigError(f"the policy {choice!r} needs demonstrations, found none")
     changes = {**saved, **parse_settings(policy_class.config_class, settings), **(parameters or {})}
@@ -84,7 +83,7 @@ def parse_settings(config: type[PolicyConfig], settings: Sequence[str]) -> dict[
         if not equals:
             raise ConfigError(f"expected parameter=value, found {shown(setting)}")
         if name not in known:
-            raise ConfigError(f"unknown parameter {shown(name)}: expected one of {', '.join(known)}")
+            raise ConfigError(f"unknown parameter {shown(name)}: {meant(name, known)}")
         if name in values:
             raise ConfigError(f"the parameter {name!r} is set twice")
         values[name] = _parse(name, text, get_args(hints[name]) or (hints[name],))

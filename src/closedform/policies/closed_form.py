@@ -115,7 +115,7 @@ class ClosedFormPolicy(DemonstrationPolicy[ClosedFormConfig]):
         model = self.model
         windows = self.windows(real_array(observation, "an observation")[None])
         with np.errstate(over="ignore", invalid="ignore"):  # features or distances are then not finite
-            near = model.neighborhood(model.kernel.features(windows)[0], self.n_neighbors(model))
+            near = model.near(windows[0], self.n_neighbors(model))
         if frame is not None:
             names = [f.name for f in model.transfer.frames]
             if frame not in names:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, get_args, get_type_hints
 from closedform.demos.demos import Demos
 from closedform.diffusion.process import DDPM, Flow, Process
 from closedform.diffusion.sampler import SAMPLERS
-from closedform.errors import ConfigError
+from closedform.errors import ConfigError, meant
 from closedform.policies.horizons import N_ACTION_STEPS, N_EXECUTE, horizons
 from closedform.weights.metric import METRICS
 
@@ -81,8 +81,8 @@ class PolicyConfig:
         relation_weight: preference for demonstrations in which hands are at the same place relative to objects; 0 is
             the paper.
         targets: whether actions that displace an observed body are planned as the targets they command: auto or off.
-        index: nearest-neighbor search: exact, faiss (approximate, extra `ann`), or auto (the faster at the initial
-            size).
+        index: nearest-neighbor search: exact, faiss (approximate, extra `ann`, for millions of windows), or auto, which
+            is exact and says where faiss would be faster.
         recall: recall target of approximate search: the fraction of neighbors that carry weight that it must find.
     """
 
@@ -122,24 +122,33 @@ class PolicyConfig:
         "n_execute": 12,
         "padding": False,
         "features": "scaled",
+        "rotation_weight": 0.4,
         "metric": "local_mahalanobis",
         "n_neighbors": 2000,
+        "regularization": 1e-3,
         "shrinkage": 0.0,
         "choose_shrinkage": False,
         "relevance": False,
         "selection": False,
         "distinct": False,
         "frames": "world",
+        "fair_frames": False,
         "missing_rotations": "none",
         "loop_memory": 0.0,
         "rest": False,
         "pace": False,
         "continuation": 0.0,
         "goal_weight": 0.0,
+        "goals": "shared",
         "symmetry": False,
         "find_symmetry": False,
+        "relation_weight": 0.0,
         "targets": "off",
+        "index": "auto",
+        "recall": 0.95,
     }
+    """Every parameter of the preset `paper`; those that the paper does not name have no effect with the others, or are
+    what reproduces its results."""
 
     BEFORE: ClassVar[dict[str, Any]] = {
         "shrinkage": 0.0,
@@ -198,7 +207,7 @@ class PolicyConfig:
         known = [field.name for field in fields(cls)]
         for parameter in parameters:
             if parameter not in known:
-                raise ConfigError(f"{cls.__name__} has no parameter {parameter!r}: expected some of {', '.join(known)}")
+                raise ConfigError(f"{cls.__name__} has no parameter {parameter!r}: {meant(parameter, known)}")
         if name == "paper":
             chosen = {key: value for key, value in cls.PAPER.items() if key in known}
         else:
@@ -216,6 +225,20 @@ class PolicyConfig:
         if self.features == "custom":
             raise ConfigError("features='custom' requires the argument feature_map, a function; found none")
         return self
+
+
+@dataclass(frozen=True)
+class VINNConfig(PolicyConfig):
+    """Parameters of `VINNPolicy`, whose preset `paper` is that of VINN's paper."""
+
+    PAPER: ClassVar[dict[str, Any]] = {
+        **PolicyConfig.PAPER,
+        "n_obs_steps": 1,
+        "n_action_steps": 1,
+        "n_execute": 1,
+        "metric": "euclidean",
+        "n_neighbors": 16,
+    }
 
 
 @dataclass(frozen=True)
@@ -264,9 +287,12 @@ class ClosedFormConfig(KernelConfig):
     PAPER: ClassVar[dict[str, Any]] = {
         **KernelConfig.PAPER,
         "tau": 0.07,
+        "n_perturbations": 32,
         "n_diffusion_steps": 100,
         "process": "flow",
         "sampler": "euler",
+        "pruning_error": 1e-4,
+        "deadline": None,
     }
 
     def __post_init__(self):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar, Unpack
 import numpy as np
 
 from closedform.background import in_background
+from closedform.demos.chosen_layouts import choose_layouts
 from closedform.demos.demos import Demos, as_episode, check_episode
 from closedform.demos.episode import Episode, real_array
 from closedform.demos.faults import check_new, refuse_faults
@@ -56,7 +57,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
     next plan; plans under way finish on the episodes they began with.
 
     Args:
-        demos: the demonstrations, `Demos` or pairs `(observations, actions)`.
+        demos: the demonstrations, `Demos` or pairs `(observations, actions)`; layouts are inferred from the numbers if
+            none is declared, and a warning says what was inferred.
         preset: `default` or `paper`, the parameters to start from.
         feature_map: a function or torch module from observation windows (n, N_o * D_o) to features (n, D_z), instead of
             the parameter `features`.
@@ -91,9 +93,14 @@ class DemonstrationPolicy(Policy[ConfigT]):
         if not isinstance(demos, Demos):
             demos = Demos(demos)
         elif not demos.finite:  # read for inspection only
-            demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate)
+            layouts = (demos.observation_layout, demos.action_layout) if demos.declared else ()
+            demos = Demos(demos, *layouts, rate=demos.rate)
         refuse_faults(demos)
         self.perceiver = perceiver_of(demos)
+        chosen = choose_layouts(demos)
+        demos = chosen.demos
+        if chosen.told:
+            warnings.warn(chosen.told, ClosedFormWarning, stacklevel=2)
         made = self.make_config(preset, config, feature_map, parameters, demos)
         shown = show_symmetry(demos, made)
         self.found_symmetry, demos = shown is not demos, shown
@@ -159,7 +166,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def _cautions(self) -> list[str]:
         """Warnings about parameters that do not fit the demonstrations."""
         asked, found = self.config.n_neighbors, len(self.model)
-        few = asked is not None and asked > found and asked != PolicyConfig.PAPER["n_neighbors"]  # a preset's
+        few = asked is not None and asked > found and asked != self.config.PAPER["n_neighbors"]  # a preset's
         return [f"n_neighbors is {asked}, but there are only {found} windows: using all"] if few else []
 
     def _use(self, model: Model) -> None:

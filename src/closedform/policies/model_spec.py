@@ -15,7 +15,6 @@ from closedform.judge.symmetry_search import find_mirrored
 from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.rewrites.copies import Symmetry
 from closedform.rewrites.targets import Targets
-from closedform.store.build import stays_recorded
 from closedform.store.in_memory import InMemory
 from closedform.store.model import Model
 from closedform.store.spec import ModelSpec, SearchSpec
@@ -86,7 +85,7 @@ def model_spec(
 
 def show_symmetry(demos: Demos, config: PolicyConfig) -> Demos:
     """Demonstrations whose layout declares the mirror symmetry that they show, if it is to be found."""
-    if not (config.symmetry and config.find_symmetry) or config.features != "geometric" or config.index == "faiss":
+    if not (config.symmetry and config.find_symmetry) or config.features != "geometric":
         return demos
     unweighed = {"relevance": False, "selection": False, "choose_shrinkage": False, "goal_weight": 0.0}
     plain = replace(config, **unweighed, relation_weight=0.0, n_neighbors=None, index="exact")
@@ -104,10 +103,10 @@ def find_targets(demos: Demos, config: PolicyConfig) -> Targets | None:
     """The targets that demonstrated displacements command, if they are to be planned."""
     if config.targets == "off" or not Targets.candidates(demos.observation_layout, demos.action_layout):
         return None
-    windows = WindowSpec(
-        demos.observation_layout, demos.action_layout, config.n_obs_steps, config.n_action_steps, config.padding
-    )
-    n_windows = int(windows.n_windows(np.array([len(episode) for episode in demos])).sum())
-    if stays_recorded(config.index, n_windows):  # recorded steps are planned as they are
-        return None
-    return Targets.find(demos)
+    targets = Targets.find(demos)
+    if targets is not None and config.index == "faiss":
+        raise ConfigError(
+            "index: expected exact, since these actions are displacements that are planned as the targets they command, "
+            "found faiss; targets=off plans them as they are"
+        )
+    return targets

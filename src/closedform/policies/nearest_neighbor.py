@@ -1,4 +1,4 @@
-"""Baseline policies without diffusion: the nearest demonstration, and a weighted average of neighbors."""
+"""Baseline policies without diffusion: the nearest demonstration, and weighted averages of neighbors."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ import numpy as np
 from closedform.diffusion.mixture import is_mixture
 from closedform.policies.backends.backend import Backend, Query
 from closedform.policies.backends.reference import put
-from closedform.policies.config import KernelConfig, PolicyConfig
+from closedform.policies.config import KernelConfig, PolicyConfig, VINNConfig
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan_batch import PlanBatch, unmeasured
 from closedform.policies.saving import register_policy
 from closedform.store.model import Model
+from closedform.store.neighborhood import Neighborhood
+from closedform.weights.penalty import Penalty
+
+Weigh = Callable[[Model, Neighborhood, Penalty], np.ndarray | None]
 
 
 class Average:
     """The backend that plans the average of the neighbors' chunks, without diffusion.
 
     Args:
-        weigh: the weights (k,) of neighbors, which sum to one, for their log weights.
-        width: divides squared distances instead of 2 h^2.
+        weigh: the weights (k,) of neighbors, which sum to 1; None if some distances are not finite.
     """
 
-    def __init__(self, weigh: Callable[[np.ndarray], np.ndarray], width: float | None = None):
-        self._weigh, self._width = weigh, width
+    def __init__(self, weigh: Weigh):
+        self._weigh = weigh
 
     @property
     def n_steps(self) -> int:
@@ -37,12 +40,12 @@ class Average:
         """All plans, one after the other."""
         batch = query.unfilled(model)
         batch.n_steps[:], batch.ended[:] = 0, np.nan
+        poses = model.transfer.poses(query.windows[:, -1])
         for b, features in enumerate(model.kernel.features(query.windows)):
-            near = model.neighborhood(features, query.k)
-            log_weights = near.log_weights(model, query.penalty(b), self._width)
-            if log_weights is None:
+            near = model.neighborhood(features, query.k, poses[b])
+            share = self._weigh(model, near, query.penalty(b))
+            if share is None:
                 raise unmeasured(b)
-            share = self._weigh(log_weights)
             used = np.flatnonzero(share)
             candidates = model.normalized_chunks(near.rows[used], near.choice)
             batch.chunks[b] = share[used] @ candidates
@@ -51,14 +54,29 @@ class Average:
         return batch
 
 
-def _nearest(log_weights: np.ndarray) -> np.ndarray:
+def _nearest(model: Model, near: Neighborhood, penalty: Penalty) -> np.ndarray | None:
+    log_weights = near.log_weights(model, penalty, 1.0)
+    if log_weights is None:
+        return None
     weights = np.zeros(len(log_weights))
     weights[np.argmax(log_weights)] = 1.0
     return weights
 
 
-def _shared(log_weights: np.ndarray) -> np.ndarray:
-    weights = np.exp(log_weights)
+def _by_kernel(model: Model, near: Neighborhood, penalty: Penalty) -> np.ndarray | None:
+    log_weights = near.log_weights(model, penalty)
+    return None if log_weights is None else _softmax(log_weights)
+
+
+def _by_distance(model: Model, near: Neighborhood, penalty: Penalty) -> np.ndarray | None:
+    energies = near.energies(model, penalty)
+    if not np.isfinite(energies).all():
+        return None
+    return _softmax(-np.sqrt(np.maximum(energies, 0.0)))  # terms may take more than there is
+
+
+def _softmax(log_weights: np.ndarray) -> np.ndarray:
+    weights = np.exp(log_weights - log_weights.max())
     return weights / weights.sum()
 
 
@@ -69,18 +87,30 @@ class NearestNeighborPolicy(DemonstrationPolicy[PolicyConfig]):
     config_class: ClassVar[type[PolicyConfig]] = PolicyConfig
 
     def _make_backend(self) -> Backend:
-        return Average(_nearest, width=1.0)
+        return Average(_nearest)
 
 
 @register_policy
 class KernelRegressionPolicy(DemonstrationPolicy[KernelConfig]):
     """Averages the neighbors' chunks with the observation kernel's weights (Nadaraya and Watson).
 
-    This is the locally weighted regression of VINN (Pari et al., 2021) with the paper's metric: the closed-form policy
-    without diffusion, which averages over modes instead of choosing one.
+    This is the closed-form policy without diffusion, which averages over modes instead of choosing one.
     """
 
     config_class: ClassVar[type[PolicyConfig]] = KernelConfig
 
     def _make_backend(self) -> Backend:
-        return Average(_shared)
+        return Average(_by_kernel)
+
+
+@register_policy
+class VINNPolicy(DemonstrationPolicy[VINNConfig]):
+    """Averages the actions of the k nearest observations, with weights exp(-distance): VINN (Pari et al., 2021).
+
+    The preset `paper` is VINN's own: 16 neighbors by Euclidean distance, and an action at a time.
+    """
+
+    config_class: ClassVar[type[PolicyConfig]] = VINNConfig
+
+    def _make_backend(self) -> Backend:
+        return Average(_by_distance)

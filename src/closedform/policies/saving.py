@@ -41,7 +41,7 @@ from closedform.policies.folder import (
 from closedform.rewrites.copies import Symmetry
 from closedform.rewrites.targets import Targets
 from closedform.snapshot import Snapshot
-from closedform.store.build import EXACT_UP_TO, build_model
+from closedform.store.build import build_model
 from closedform.store.model import Model
 from closedform.store.recorded_steps import RecordedSteps
 from closedform.store.saved_index import SavedIndex
@@ -131,8 +131,6 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     index = model.storage.write(model, folder, content["crc32"])
     if index is not None:
         content["index"] = index
-    elif len(store) > EXACT_UP_TO:  # it stays exact, and plans the same bits
-        content["parameters"]["index"] = "exact"
     write_content(folder, content)
 
 

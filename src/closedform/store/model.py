@@ -113,8 +113,14 @@ class Model:
         """The k nearest rows (Euclidean) of a query (D_z,), ascending."""
         return self.index.query(query, k)
 
-    def neighborhood(self, query: np.ndarray, k: int) -> Neighborhood:
-        """The k nearest rows (Euclidean) of a query (D_z,), their distances in the metric, and how to transfer them."""
+    def neighborhood(self, query: np.ndarray, k: int, poses: np.ndarray) -> Neighborhood:
+        """The k nearest rows (Euclidean) of a query (D_z,), their distances in the metric, and how to transfer them.
+
+        Args:
+            query: the features of an observation.
+            k: how many rows.
+            poses: (bodies, width), those of the observation; see `Transfer.poses`.
+        """
         index = self.index
         if kernels.enabled() and isinstance(index, ExactIndex):
             from closedform.kernels.search import retrieve
@@ -123,7 +129,12 @@ class Model:
         else:
             rows = self.nearest(query, k)
             squared = self.kernel.squared_distances(query, self.features_at(rows))
-        return Neighborhood(query, rows, squared, self.transfer.choose(self.store, rows, squared))
+        return Neighborhood(query, rows, squared, self.transfer.choose(self.store, rows, squared, poses))
+
+    def near(self, window: np.ndarray, k: int) -> Neighborhood:
+        """The neighborhood of an observation window (N_o, D_o)."""
+        query, poses = self.kernel.features(window[None])[0], self.transfer.poses(window[None, -1])[0]
+        return self.neighborhood(query, k, poses)
 
     def normalized_chunks(self, rows: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """The chunks of some rows, transferred and normalized for diffusion. (m,), (hands, 2) -> (m, N_a * D)."""

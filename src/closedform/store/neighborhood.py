@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from closedform.kernels.records import Candidates
+from closedform.weights.energy import energies, log_weights
 from closedform.weights.penalty import Penalty
 
 if TYPE_CHECKING:
@@ -38,9 +39,16 @@ class Neighborhood:
             penalty: the penalty of this plan.
             width: divides squared distances instead of 2 h^2.
         """
+        kernel = model.kernel
+        return log_weights(
+            self.squared_distances, self.energies(model, penalty), 2 * kernel.h**2 if width is None else width
+        )
+
+    def energies(self, model: Model, penalty: Penalty) -> np.ndarray:
+        """The squared distances (k,) plus all terms and the penalty of this plan; NaN or infinite if too large."""
         features = model.features_at(self.rows)
         candidates = Candidates(self.query, self.rows, features, model.store.row_episodes[self.rows])
-        return model.kernel.log_weights(self.squared_distances, candidates, penalty, width)
+        return energies(self.squared_distances, candidates, model.kernel.terms, penalty)
 
     @property
     def distance(self) -> float:

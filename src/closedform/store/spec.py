@@ -18,7 +18,7 @@ class SearchSpec:
     """How neighbors are searched for.
 
     Attributes:
-        index: `exact`, `faiss`, or `auto` for the faster one.
+        index: `exact`, `faiss`, or `auto`, which is exact.
         recall: the required recall of neighbors that carry weight, for faiss.
         n_neighbors: neighbors per plan.
     """

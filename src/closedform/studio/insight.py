@@ -50,8 +50,8 @@ def insight(
         "frame": plan.frame,
         "n_effective": round(plan.n_effective, 3),
         "distance": round(plan.distance, 3),
-        "alarm": None if familiarity is None else familiarity.alarm(plan),
-        "share_nearer": None if familiarity is None else round(familiarity.share_nearer(plan.distance), 3),
+        "level": None if familiarity is None else familiarity.level(plan.distance),
+        "share_farther": None if familiarity is None else round(familiarity.share_farther(plan.distance), 3),
         "milliseconds": round(1e3 * seconds, 2),
     }
 

@@ -12,6 +12,7 @@ from closedform.transfer.frame import BodyPoses
 
 _CARRIED = 0.1  # of the spread of a hand's path: how far a body must have moved to count as grasped
 _TOGETHER = 0.15  # of that motion: how far it may have moved relative to the hand
+LOOSE = 0.1  # of half the range of a hand's targets: how much farther than in grasps its body may be while held
 APART = 0.02  # of the spread: how far it moves relative to the hand in the step in which it is released
 
 

@@ -27,12 +27,11 @@ from closedform.transfer.frame import (
     is_less,
     voters,
 )
-from closedform.transfer.hand import Hand, hands_of, held_bodies, rotation_near, turn_sum
+from closedform.transfer.hand import LOOSE, Hand, hands_of, held_bodies, rotation_near, turn_sum
 
 if TYPE_CHECKING:
     from closedform.store.store import Store
 
-_NO_POSES = np.empty((1, 0, 0))
 _UNDECIDED = (
     1e-5  # of the step between two values: so close to the middle, rounding must not decide; it is the lower one
 )
@@ -205,7 +204,15 @@ class Transfer:
             *self.scaling,
             n_voters=N_VOTERS,
             preference=PREFERENCE,
+            slack=self.slack,
         )
+
+    @cached_property
+    def slack(self) -> np.ndarray:
+        """(hands,), how much farther from a hand than in demonstrated grasps a body may be while it is grasped."""
+        world = self.world[0, 0]
+        reach = [1 / self.scaling.scale[world, h.position : h.position + 3].min() if h.holds else 0 for h in self.hands]
+        return LOOSE * np.array(reach, np.float64)
 
     @cached_property
     def world(self) -> np.ndarray:
@@ -227,22 +234,24 @@ class Transfer:
             return frames, ""
         return frames, " / ".join([bodies[body][0] if body >= 0 else "nothing" for _, body in pairs])
 
-    def choose(self, store: Store, rows: np.ndarray, squared: np.ndarray) -> np.ndarray:
+    def choose(self, store: Store, rows: np.ndarray, squared: np.ndarray, poses: np.ndarray) -> np.ndarray:
         """The choice for some rows: for each hand the grasped body, and the frame in which chunks vary least.
 
-        A grasped body moves with the hand, so its frame is not considered; instead, the targets are those of the
-        grasped body. Among equally good frames the first is chosen.
+        A body is grasped if most voters have grasped it, and it is now about as near to the hand as in their grasps. It
+        moves with the hand, so its frame is not considered; instead, the targets are those of the grasped body. Among
+        equally good frames the first is chosen.
 
         Args:
             store: the store of the rows.
             rows, squared: (k,), neighbors and their squared distances; the nearest vote.
+            poses: (bodies, width), now.
         """
         if len(self.frames) == 1 and not any(hand.holds for hand in self.hands):
             return np.array([(0, -1)] * len(self.hands))
         voting = voters(squared, store.row_episodes[rows])
         choice = self.world.copy()
         for h, hand in enumerate(self.hands):
-            choice[h, 1] = _majority(store.held[rows[voting]][:, h])
+            choice[h, 1] = self._grasped(store, rows[voting], h, poses)
             least = world = np.inf
             for f, frame in enumerate(self.frames):
                 if frame.body >= 0 and frame.body == choice[h, 1]:
@@ -258,6 +267,17 @@ class Transfer:
                 if is_less(variance, least):
                     choice[h, 0], least = f, variance
         return choice
+
+    def _grasped(self, store: Store, voting: np.ndarray, h: int, poses: np.ndarray) -> int:
+        """The body that a hand has grasped, as the voters say and the poses allow; -1 for none."""
+        held = store.held[voting][:, h]
+        body, hand = _majority(held), self.hands[h].body
+        if body < 0:
+            return -1
+        then = store.poses[voting[held == body]]
+        farthest = np.linalg.norm(then[:, hand, :3] - then[:, body, :3], axis=1).max()
+        now = np.linalg.norm(poses[hand, :3] - poses[body, :3])
+        return body if now <= farthest + self.slack[h] else -1
 
     def chunks(self, store: Store, rows: np.ndarray, choice: np.ndarray) -> np.ndarray:
         """The encoded chunks of some rows, transferred. (m,), (hands, 2) -> (m, N_a, D)."""
@@ -363,7 +383,7 @@ class Transfer:
 
     def poses(self, observations: np.ndarray) -> np.ndarray:
         """The poses (B, bodies, width) that chunks are transferred to; of no bodies if nothing can be transferred."""
-        return self.spec.body_poses(observations) if self.moves else _NO_POSES
+        return self.spec.body_poses(observations) if self.moves else np.empty((len(observations), 0, 0))
 
 
 def _majority(held: np.ndarray) -> int:

@@ -1,6 +1,6 @@
 """How much each demonstration weighs for an observation: features, metric and energy."""
 
-from closedform.weights.energy import log_weights
+from closedform.weights.energy import energies, log_weights
 from closedform.weights.feature_map import (
     CustomFeatures,
     FeatureMap,
@@ -26,5 +26,6 @@ __all__ = [
     "ScaledFeatures",
     "State",
     "Term",
+    "energies",
     "log_weights",
 ]

@@ -18,23 +18,26 @@ from closedform.weights.penalty import Penalty
 from closedform.weights.term import Term
 
 
-def log_weights(
-    squared: np.ndarray, candidates: Candidates, terms: Sequence[Term], penalty: Penalty, width: float
-) -> np.ndarray | None:
-    """The log weights (k,), the largest being 0; None if distances or weights are not finite.
+def energies(squared: np.ndarray, candidates: Candidates, terms: Sequence[Term], penalty: Penalty) -> np.ndarray:
+    """d_i^2 + sum_t term_t(i, state), (k,); NaN or infinite if numbers are too large.
 
     Args:
         squared: (k,), squared distances in the metric.
         candidates: the windows that are weighed.
         terms: those that are a function of the observation.
         penalty: those that remember, summed.
-        width: 2 h^2.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         total = squared + penalty.at(candidates.rows)
         for term in terms:
             total = total + term(candidates)
+    return total
+
+
+def log_weights(squared: np.ndarray, energies: np.ndarray, width: float) -> np.ndarray | None:
+    """-energies / width (k,), the largest being 0; None if distances or weights are not finite. The width is 2 h^2."""
+    with np.errstate(over="ignore", invalid="ignore"):
         measured = squared / width < np.inf
-        found = -(total - total.min()) / width
+        found = -(energies - energies.min()) / width
     # The largest is 0, or NaN if all of them are infinitely far away.
     return found if measured.all() and not np.isnan(found).any() else None

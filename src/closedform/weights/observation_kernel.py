@@ -12,7 +12,7 @@ import numpy as np
 
 from closedform.demos.episode import Episode
 from closedform.kernels.records import Candidates, Metric
-from closedform.weights.energy import log_weights
+from closedform.weights.energy import energies, log_weights
 from closedform.weights.feature_map import FeatureMap, GeometricFeatures, IdentityFeatures, scaled
 from closedform.weights.feature_statistics import Statistics
 from closedform.weights.metric import LEFT_OUT, covariance_factor, squared_distances, usual_shrinkage
@@ -189,18 +189,9 @@ class ObservationKernel:
         squared = self.squared_distances(query, features)
         return np.exp(-(squared - squared.min()) / (2 * self.h * self.h))
 
-    def log_weights(
-        self, squared: np.ndarray, candidates: Candidates, penalty: Penalty, width: float | None = None
-    ) -> np.ndarray | None:
-        """The log weights (k,) of windows at squared distances (k,); see `energy`.
-
-        Args:
-            squared: in the metric.
-            candidates: the windows.
-            penalty: of this plan.
-            width: instead of 2 h^2.
-        """
-        return log_weights(squared, candidates, self.terms, penalty, 2 * self.h**2 if width is None else width)
+    def log_weights(self, squared: np.ndarray, candidates: Candidates, penalty: Penalty) -> np.ndarray | None:
+        """The log weights (k,) of windows at squared distances (k,) in the metric; see `energy`."""
+        return log_weights(squared, energies(squared, candidates, self.terms, penalty), 2 * self.h**2)
 
     @cached_property
     def record(self) -> Metric:

@@ -8,6 +8,7 @@ const make = (tag, attributes = {}, ...children) => {
   element.append(...children);
   return element;
 };
+const LEVELS = { familiar: "good", rare: "warn", "out of range": "bad" };
 const steps = (rollout) => rollout.scores.length;
 const planAt = (rollout, t) => rollout.plans.findLast((plan) => plan.t <= Math.floor(t)) ?? rollout.plans[0];
 const film = (rollout) => make("video", { src: rollout.film, muted: true, playsInline: true, preload: "auto" });
@@ -97,10 +98,11 @@ function drawTrack(canvas, group, rollout, t, small = false) {
   const frames = [...new Set(rollout.plans.map(({ frame }) => frame))];
   rollout.plans.forEach((plan, i) => {
     const to = rollout.plans[i + 1]?.t ?? n, width = x(to) - x(plan.t) + 0.5;
-    if (plan.nearer !== undefined) {
-      context.fillStyle = plan.alarm ? colors.bad : plan.nearer > 0.9 ? colors.warn : colors.good;
-      context.globalAlpha = plan.alarm ? 0.45 : 0.2;
-      const top = y(plan.alarm ? 1 : plan.nearer);
+    if (plan.level) {
+      const alarm = plan.level === "out of range"; // a column of its own, since its bar is empty
+      context.fillStyle = colors[LEVELS[plan.level]];
+      context.globalAlpha = alarm ? 0.45 : 0.2;
+      const top = y(alarm ? 1 : plan.farther);
       context.fillRect(x(plan.t), top, width, bottom - top);
       context.globalAlpha = 1;
     }
@@ -150,7 +152,7 @@ class Detail {
     this.track.addEventListener("pointermove", drag);
   }
 
-  open(group, index, t = 0) {
+  open(group, index, t = null) {
     Object.assign(this, { group, index, rollout: group.rollouts[index], marked: null, shown: null });
     const { rollout } = this, n = steps(rollout);
     const told = n ? `${rollout.success ? "solved" : "not solved"}, score ${rollout.score.toFixed(3)}, ${n} steps` : "";
@@ -165,11 +167,11 @@ class Detail {
     const ghosts = rollout.plans.some((plan) => plan.ghosts.length);
     this.legend.replaceChildren(...(ghosts ? [swatch("var(--ghost)", "demonstrations, transferred to this scene")] : []),
       swatch("var(--ink)", "the plan"), swatch("var(--policy)", "its executed part"));
-    const frames = [...new Set(rollout.plans.map(({ frame }) => frame))], familiar = rollout.plans.some((plan) => plan.nearer !== undefined);
-    this.key.replaceChildren(swatch("var(--ink)", "score"), ...(familiar ? [swatch("var(--good)", "familiar"), swatch("var(--warn)", "rare"), swatch("var(--bad)", "out of range")] : []),
+    const frames = [...new Set(rollout.plans.map(({ frame }) => frame))], familiar = rollout.plans.some((plan) => plan.level);
+    this.key.replaceChildren(swatch("var(--ink)", "score"), ...(familiar ? Object.entries(LEVELS).map(([level, color]) => swatch(`var(--${color})`, level)) : []),
       ...(frames.length > 1 ? frames.map((frame, i) => swatch(`var(--c${i % 6})`, `frame: ${frame}`)) : []));
-    this.seek(t);
-    this.play(!still && n > 0 && t === 0);
+    this.seek(t ?? 0);
+    this.play(!still && n > 0 && t === null); // at a moment that was asked for, it stays
   }
 
   other(by) {
@@ -223,10 +225,9 @@ class Detail {
   tell(plan) {
     const { group } = this, fact = (name, value, more) => make("div", {}, make("small", { textContent: name }), make("b", { textContent: value, title: value }), ...more);
     const facts = [fact("frame", plan.frame || "none", [make("small", { textContent: plan.held ? `grasping ${plan.held}` : plan.frame === "world" ? "demonstrations as recorded" : "demonstrations moved with it" })])];
-    if (plan.nearer !== undefined) {
-      const color = plan.alarm ? "bad" : plan.nearer > 0.9 ? "warn" : "good";
-      const meter = make("div", { class: "meter" }, Object.assign(make("i"), { style: `width:${100 * (1 - plan.nearer)}%;background:var(--${color})` }));
-      facts.push(fact("familiarity", plan.alarm ? "out of range" : plan.nearer > 0.9 ? "rare" : "familiar", [meter, make("small", { textContent: `farther than ${percent(plan.nearer)} of left-out data` })]));
+    if (plan.level) {
+      const meter = make("div", { class: "meter" }, Object.assign(make("i"), { style: `width:${100 * plan.farther}%;background:var(--${LEVELS[plan.level]})` }));
+      facts.push(fact("familiarity", plan.level, [meter, make("small", { textContent: `nearer than ${percent(plan.farther)} of left-out observations` })]));
     }
     const total = plan.behind.reduce((sum, { w }) => sum + w * w, 0), more = plan.behind.at(-1)?.more;
     const n = plan.behind.length + (more ? more[0] : 0), shared = n === 1 ? "makes this plan" : total > 0.9 ? "nearly all from one" : "share this plan";
@@ -250,7 +251,7 @@ class Detail {
 let redraw = true;
 const dialog = document.querySelector("dialog"), inline = document.querySelector(".inline"), views = [];
 const detail = new Detail(dialog ?? inline, dialog ? () => dialog.close() : null);
-function open(group, index, t = 0) {
+function open(group, index, t = null) {
   if (dialog && !dialog.open) dialog.showModal();
   detail.open(group, index, t);
   redraw = true;
@@ -260,7 +261,7 @@ document.querySelectorAll("[data-open]").forEach((button) => {
   const [group, seed, t] = button.dataset.open.split(",").map(Number);
   button.onclick = () => open(groups[group], groups[group].rollouts.findIndex((rollout) => rollout.seed === seed), t);
 });
-if (inline) open(groups[0], 0, groups[0].start ?? 0);
+if (inline) open(groups[0], 0, groups[0].start);
 dialog?.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 dialog?.addEventListener("close", () => detail.play(false));
 addEventListener("keydown", (event) => {

@@ -162,7 +162,7 @@ def make_demos(
     images: Mapping[str, Sequence[Images]] | None = None,
     **known: Any,
 ) -> Demos:
-    """Makes checked demonstrations; errors name the file. A known layout of the wrong width is dropped.
+    """Makes checked demonstrations; errors name the file. A known layout of the wrong width, or that says nothing, is dropped.
 
     Args:
         path: for messages.
@@ -176,7 +176,8 @@ def make_demos(
     for kind, index in (("observation_layout", 0), ("action_layout", 1)):
         given, guess = getattr(options, kind), known.get(kind)
         width = pairs[0][index].shape[-1] if pairs else 0
-        known[kind] = given or (guess if guess is not None and guess.width == width else None)
+        stored = guess if guess is not None and guess.width == width and guess != Layout.plain(width) else None
+        known[kind] = given or stored
     try:
         cameras = dict(images or {})
         some = [(*pair, {name: every[i] for name, every in cameras.items()}) for i, pair in enumerate(pairs)]

@@ -158,9 +158,8 @@ def describe(inferred: InferredLayouts) -> list[str]:
     for finding in inferred.findings:
         noun = "number" if len(finding.columns) == 1 else "numbers"
         body = f"{finding.body} " if finding.body else ""
-        used = f"{finding.confidence:.0%}" if finding.confidence >= 0.5 else f"not used, {finding.confidence:.0%}"
-        lines.append(
-            f"  {finding.side} {noun} {span(finding.columns)}: {body}{finding.kind} ({used}): {finding.evidence}; "
-            f"{finding.overrule}"
-        )
+        what = f"{body}{finding.kind} ({finding.confidence:.0%})"
+        if finding.confidence < 0.5:  # the numbers themselves always count
+            what = "plain" if finding.kind == "other" else f"plain, though perhaps {what}"
+        lines.append(f"  {finding.side} {noun} {span(finding.columns)}: {what}: {finding.evidence}; {finding.overrule}")
     return lines

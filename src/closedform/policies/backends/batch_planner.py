@@ -105,8 +105,9 @@ class BatchPlanner:
         return self.policy.planner_of(model).to_robot(checked.actions, windows)
 
     def queries(self, windows: np.ndarray) -> torch.Tensor:
-        """Features of observation windows, as the device stores those of the demonstrations."""
-        return self.tensor(padded(self.model.kernel.features(windows) - self._center))
+        """Features of observation windows, as the device stores those of the demonstrations, and poses after them."""
+        features = padded(self.model.kernel.features(windows) - self._center)
+        return self.tensor(np.hstack([features, self.model.transfer.poses(windows[:, -1]).reshape(len(windows), -1)]))
 
     def chunks(
         self, queries: torch.Tensor, n_samples: int, rng: torch.Generator
@@ -217,9 +218,13 @@ class BatchPlanner:
         from closedform.policies.backends import torch_plan
 
         store = self.device_store
+        width = store.features.shape[1]
+        poses, queries = queries[:, width:], queries[:, :width].contiguous()
+        if poses.shape[1]:
+            poses = poses.reshape(len(queries), *store.rows.poses.shape[1:])
         rows = torch_plan.nearest_rows(store, queries, self._k)
         squared = torch_plan.squared_distances(store, queries, rows)
-        choices = torch_plan.choose_transfer(store, rows, squared)
+        choices = torch_plan.choose_transfer(store, rows, squared, poses)
         log_weights = torch_plan.log_weights_of(store, queries, rows, squared)
         measured = torch.isfinite(store.metric.precision * squared.amax(1)) & ~log_weights.isnan().any(1)
         distances = torch.where(measured, squared.amin(1).sqrt(), torch.nan)

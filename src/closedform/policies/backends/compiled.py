@@ -53,7 +53,7 @@ class Compiled:
                 transfer.record,
                 sampling,
                 Draws(*(each[part] for each in draws)) if some else draws,
-                Observed(lifted[part], kernel.offset, kernel.scale, poses[part] if len(poses) > 1 else poses),
+                Observed(lifted[part], kernel.offset, kernel.scale, poses[part]),
                 query.k,
                 found,
                 NEGLIGIBLE,

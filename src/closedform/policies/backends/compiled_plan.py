@@ -152,7 +152,7 @@ def fill(rows, metric, penalties, terms, transfers, sampling, draws, observed, k
         if not distance < np.inf:  # also if it is NaN
             continue
         choice = batch.choices[b]
-        choose_transfer(rows, neighbors, squared, transfers, rotation, choice)
+        choose_transfer(rows, neighbors, squared, observed.poses[b], transfers, rotation, choice)
         log_weights = np.empty(neighbors.size)
         if not weigh(rows, query, neighbors, squared, metric.precision, penalties, b, terms, log_weights):
             continue

@@ -79,6 +79,7 @@ def on_device(model: Model, tensor: Callable[[np.ndarray], torch.Tensor]) -> tup
             blocks=record.blocks.tolist(),
             frames=record.frames.tolist(),
             hands=record.hands.tolist(),
+            slack=record.slack.tolist(),
             **{name: tensor(getattr(record, name)) for name in ("turns", "offset", "scale", "weight")},
         ),
         frame_bodies=whole(record.frames[:, 0]),

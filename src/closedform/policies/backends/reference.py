@@ -32,8 +32,9 @@ class Reference:
         config, process, size = self._diffusion.config, self._diffusion.process, model.transfer.chunk_size
         sampler, batch = self._diffusion.sampler, query.unfilled(model)
         n_steps = len(self._diffusion.steps)
+        poses = model.transfer.poses(query.windows[:, -1])
         for b, features in enumerate(model.kernel.features(query.windows)):
-            near, rng = model.neighborhood(features, query.k), query.rng(b)
+            near, rng = model.neighborhood(features, query.k, poses[b]), query.rng(b)
             noise = rng.standard_normal((query.n_samples, size))
             perturbations = self._diffusion.perturbations(rng, size)
             denoiser = self.denoiser(model, near, query.penalty(b), perturbations, b)

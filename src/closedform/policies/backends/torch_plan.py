@@ -125,8 +125,11 @@ def voters(store: DeviceStore, rows: Tensor, squared: Tensor) -> tuple[Tensor, T
     return torch.where(alone, nearest.indices, indices), torch.where(alone, nearest.values, distances)
 
 
-def choose_transfer(store: DeviceStore, rows: Tensor, squared: Tensor) -> Tensor:
-    """For each hand the frame in which the voters' chunks agree best, and the grasped body. -> (B, H, 2)."""
+def choose_transfer(store: DeviceStore, rows: Tensor, squared: Tensor, now: Tensor) -> Tensor:
+    """For each hand the frame in which the voters' chunks agree best, and the grasped body. -> (B, H, 2).
+
+    `now` are the current poses (B, bodies, width).
+    """
     frames, hands = store.transfers.frames, store.transfers.hands
     world = next((f for f, (body, _, _) in enumerate(frames) if body < 0), 0)
     choice = torch.empty((len(rows), len(hands), 2), dtype=torch.int64, device=rows.device)
@@ -146,7 +149,14 @@ def choose_transfer(store: DeviceStore, rows: Tensor, squared: Tensor) -> Tensor
         held = store.rows.held[voting, h]
         same = ((held[:, :, None] == held[:, None]) & votes[:, None]).sum(2)
         wins = votes & (2 * same > votes.sum(1, keepdim=True))
-        choice[:, h, 1] = torch.where(wins, held, -1).amax(1)
+        grasped = torch.where(wins, held, -1).amax(1)
+        hand = hands[h][0]
+        if hand >= 0:
+            then = torch.linalg.vector_norm(poses[:, :, hand, :3] - _pick(poses, grasped)[..., :3], dim=2)
+            farthest = torch.where(votes & (held == grasped[:, None]), then, 0).amax(1)
+            apart = torch.linalg.vector_norm(now[:, hand, :3] - _pick(now[:, None], grasped)[:, 0, :3], dim=1)
+            grasped = torch.where(apart <= farthest + store.transfers.slack[h], grasped, -1)
+        choice[:, h, 1] = grasped
         best, least = choice[:, h, 0].clone(), torch.full((len(rows),), torch.inf, device=rows.device)
         in_world = least
         share = torch.where(store.hand_of == h, store.transfers.weight, 0)

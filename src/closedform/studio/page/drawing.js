@@ -4,6 +4,7 @@ export const COLORS = {
   ink: "#1f2a44", soft: "#6c7488", line: "#e2ddd1", person: "#f0722b", policy: "#2f6fd6", good: "#23966a",
   bad: "#d1404a", warn: "#d99a1c", ghost: "#8a63c9", fan: "#9db6de", block: "#5d6b86", goal: "#bfe5d3",
 };
+export const LEVELS = { familiar: "good", rare: "warn", "out of range": "bad" }; // of familiarity, in COLORS
 
 // The transformation from scene units to pixels that shows all of the extent, centered.
 export function fit(extent, width, height, margin) {

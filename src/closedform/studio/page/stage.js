@@ -195,7 +195,7 @@ export class Stage {
   #plan(context, view) {
     const plan = this.plan;
     if (!plan || !this.show.chunk || this.frame.driver === "nobody") return;
-    const color = plan.alarm ? COLORS.bad : COLORS.policy, shadow = this.frame.driver === "person";
+    const color = plan.level === "out of range" ? COLORS.bad : COLORS.policy, shadow = this.frame.driver === "person";
     line(context, view, plan.chunk, color, 2.5, shadow ? 0.4 : 0.9, shadow ? [4, 6] : []);
     plan.chunk.forEach((point, i) => dot(context, view, point, i < plan.n_execute ? 3.6 : 2, color, shadow ? 0.4 : 0.95));
   }

@@ -1,6 +1,6 @@
 // The page of closedform studio: connects to the session, and shows what it says.
 
-import { thumbnail } from "./drawing.js";
+import { LEVELS, thumbnail } from "./drawing.js";
 import { Stage } from "./stage.js";
 import { Timeline } from "./timeline.js";
 
@@ -79,12 +79,11 @@ const heard = {
     $("planned").textContent = plan ? `planned in ${plan.milliseconds.toFixed(1)} ms` : "";
     $("effective").textContent = plan ? plan.n_effective.toFixed(1) : "–";
     $("frame").textContent = plan ? plan.frame : "–";
-    const known = plan && plan.share_nearer !== null, share = known ? plan.share_nearer : 0;
-    const level = !known ? "" : plan.alarm ? "bad" : share > 0.9 ? "warn" : "good";
-    $("familiar").textContent = { "": "–", bad: "unknown", warn: "unusual", good: "familiar" }[level];
-    $("familiar").style.color = level ? `var(--${level})` : "";
-    $("familiar-note").textContent = known ? `farther than ${percent(share)}` : "after two episodes";
-    Object.assign($("meter").style, { width: percent(share), background: `var(--${level || "line"})` });
+    const level = plan?.level, share = level ? plan.share_farther : 0, color = level ? LEVELS[level] : "";
+    $("familiar").textContent = level ?? "–";
+    $("familiar").style.color = color ? `var(--${color})` : "";
+    $("familiar-note").textContent = level ? `nearer than ${percent(share)}` : "after two episodes";
+    Object.assign($("meter").style, { width: percent(share), background: `var(--${color || "line"})` });
     showBehind(plan);
   },
   board(board) {

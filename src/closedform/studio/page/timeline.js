@@ -1,6 +1,6 @@
 // The timeline of a run: how far the task is accomplished, how familiar the scene was, and who drove.
 
-import { COLORS, sized } from "./drawing.js";
+import { COLORS, LEVELS, sized } from "./drawing.js";
 
 export class Timeline {
   constructor(canvas) {
@@ -13,8 +13,8 @@ export class Timeline {
     if (last && (frame.seed !== last.seed || frame.step < last.step)) this.steps = [];
     else if (last && frame.step === last.step) return;
     if (!frame.step) return this.draw(frame);
-    const { seed, step, score, driver } = frame, share = plan?.share_nearer ?? null, alarm = Boolean(plan?.alarm);
-    this.steps.push({ seed, step, score, driver: driver === "nobody" ? last?.driver ?? "person" : driver, share, alarm });
+    const { seed, step, score, driver } = frame, share = plan?.share_farther ?? null, level = plan?.level;
+    this.steps.push({ seed, step, score, driver: driver === "nobody" ? last?.driver ?? "person" : driver, share, level });
     if (this.steps.length > 4000) this.steps.shift();
     this.draw(frame);
   }
@@ -31,11 +31,12 @@ export class Timeline {
       context.lineTo(w, y(value));
       context.stroke();
     }
-    for (const { step, driver, share, alarm } of this.steps) {
+    for (const { step, driver, share, level } of this.steps) {
       context.fillStyle = COLORS[driver];
       context.fillRect(x(step - 1), h - 4, x(1) + 0.6, 4);
       if (share === null) continue;
-      context.fillStyle = alarm ? COLORS.bad : share > 0.9 ? COLORS.warn : COLORS.good;
+      const alarm = level === "out of range"; // a column of its own, since its bar is empty
+      context.fillStyle = COLORS[LEVELS[level]];
       context.globalAlpha = alarm ? 0.5 : 0.28;
       context.fillRect(x(step - 1), y(alarm ? 1 : share), x(1) + 0.4, bottom - y(alarm ? 1 : share));
       context.globalAlpha = 1;

@@ -73,7 +73,7 @@ class ActionPrefix:
             raise DataError(
                 f"left_over: expected at most {n_actions} actions of {width} numbers, found shape {self.actions.shape}"
             )
-        near = model.neighborhood(model.kernel.features(window[None])[0], k)
+        near = model.near(window, k)
         transfer = model.transfer
         offset, scale = transfer.normalization(near.choice)
         here = transfer.into(transfer.encoding.encode(self.actions[None]), transfer.poses(window[-1:]), near.choice)
