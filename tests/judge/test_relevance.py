@@ -75,4 +75,4 @@ def test_one_entry_alone_keeps_its_weight():
     rng = np.random.default_rng(0)
     noise = [(rng.normal(size=(30, 3)), rng.normal(size=(30, 2)).cumsum(0)) for _ in range(20)]
     assert set(ClosedFormPolicy(noise).model.kernel.relevance) == {1.0}
-    assert max(ClosedFormPolicy(noise, distinct=False).model.kernel.relevance) < 1
+    assert max(ClosedFormPolicy(noise, drop_redundant=False).model.kernel.relevance) < 1

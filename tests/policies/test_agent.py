@@ -85,7 +85,7 @@ def test_loop_memory_leaves_a_loop(both_ways, policy_class):
     """Seeing the same observation again and again, the agent turns to the other demonstration."""
 
     def steps_until_it_leaves(loop_memory):
-        policy = policy_class(two_ways_out(), n_action_steps=2, n_execute=2, loop_memory=loop_memory, rest=False)
+        policy = policy_class(two_ways_out(), n_action_steps=2, n_execute=2, loop_memory=loop_memory, hold_at_end=False)
         agent = policy.agent(seed=0)
         return next((t for t in range(200) if agent.act([0.0])[0] > 0.9), 200)
 
@@ -135,7 +135,7 @@ def path_demos(n_points):
 def test_a_policy_that_has_arrived_stays(both_ways, n_points):
     def away(rest):
         """How far from the end it is at most, after the time that a demonstration takes and as much again."""
-        agent, position = ClosedFormPolicy(path_demos(n_points), rest=rest).agent(seed=0), np.array([0.97, 0.02])
+        agent, position = ClosedFormPolicy(path_demos(n_points), hold_at_end=rest).agent(seed=0), np.array([0.97, 0.02])
         distances = []
         for _ in range(3 * n_points):
             position = agent.act(position)
@@ -171,7 +171,7 @@ def test_the_pace_is_the_demonstrated_one_at_any_sampling_rate(both_ways):
 
     coarse, fine = duration(60), duration(600)
     assert 0.8 < coarse < 1.2 and 0.8 < fine < 1.2
-    assert duration(600, pace=False, continuation=0.0) < 0.7
+    assert duration(600, loop_delay=False, continuation=0.0) < 0.7
 
 
 def test_an_agent_goes_on_with_the_demonstration_that_it_follows(both_ways):

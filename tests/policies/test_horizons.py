@@ -71,7 +71,7 @@ def test_what_was_used_is_remembered_for_the_same_time_at_any_rate():
     def half_life(rate, **parameters):
         """Seconds until half of what an agent remembers of a window has faded, while it does something else."""
         there, here = (np.linspace(place, place + 1, 16 * rate)[:, None] for place in (0.0, 50.0))
-        policy = NearestNeighborPolicy(Demos([(there, there), (here, here)], rate=rate), pace=False, **parameters)
+        policy = NearestNeighborPolicy(Demos([(there, there), (here, here)], rate=rate), loop_delay=False, **parameters)
         agent, row = policy.agent(seed=0), np.array([4 * rate])
         agent.act(there[4 * rate])
         used = agent.state.on(policy.store).penalty.at(row)[0]
@@ -114,7 +114,7 @@ def positions(rate, **parameters):
 
 @slow_on_the_reference
 def test_a_path_is_followed_in_the_same_time_at_any_rate():
-    """Within a tenth of its size, at every moment; without `pace` it is far ahead."""
+    """Within a tenth of its size, at every moment; without `loop_delay` it is far ahead."""
     slow = positions(10)
     assert np.linalg.norm(positions(100) - slow, axis=1).max() < 0.12
-    assert np.linalg.norm(positions(100, pace=False, continuation=0.0) - slow, axis=1).max() > 0.24
+    assert np.linalg.norm(positions(100, loop_delay=False, continuation=0.0) - slow, axis=1).max() > 0.24

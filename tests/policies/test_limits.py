@@ -1,6 +1,7 @@
 """Parameters without bounds are refused before anything is allocated, whoever wrote them down."""
 
 import resource
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 from closedform import ClosedFormConfig, ClosedFormPolicy, NearestNeighborPolicy
 from closedform.errors import ConfigError
 from closedform.policies.choice import parse_settings
-from closedform.policies.config import MOST
 from tests.conftest import random_demos
 
 
@@ -21,6 +21,11 @@ def demos():
 
 def config_with(**parameters: Any) -> ClosedFormConfig:
     return ClosedFormConfig.preset("default", **parameters)
+
+
+MOST = {
+    each.name: each.metadata["declared"].between[1] for each in fields(ClosedFormConfig) if each.type.startswith("int")
+}
 
 
 @pytest.mark.parametrize("name", MOST)

@@ -2,7 +2,7 @@
 
 import inspect
 from dataclasses import asdict, fields
-from typing import get_args, get_type_hints
+from typing import get_args
 
 import pytest
 
@@ -16,7 +16,7 @@ from closedform import (
 )
 from closedform.demos.layout import Kind
 from closedform.errors import ConfigError
-from closedform.policies.parameters import ClosedFormParameters
+from closedform.policies.config import PAPER, RENAMED
 from tests.evaluation.toy import reach_demos
 
 POLICIES = (ClosedFormPolicy, KernelRegressionPolicy, NearestNeighborPolicy, VINNPolicy)
@@ -38,11 +38,6 @@ def test_a_policy_has_no_parameters_of_another():
     assert "bandwidth" not in inspect.signature(NearestNeighborPolicy).parameters
     with pytest.raises(ConfigError, match="PolicyConfig has no parameter 'tau'"):
         NearestNeighborPolicy(reach_demos(2), tau=0.1)
-
-
-def test_type_checkers_know_the_same_parameters():
-    configured = get_type_hints(ClosedFormConfig)
-    assert get_type_hints(ClosedFormParameters) == {f.name: configured[f.name] for f in fields(ClosedFormConfig)}
 
 
 def test_help_of_layouts_names_every_kind():
@@ -70,13 +65,13 @@ def test_the_preset_paper_is_the_papers_algorithm_and_nothing_else():
         "choose_shrinkage": False,
         "relevance": False,
         "selection": False,
-        "distinct": False,
+        "drop_redundant": False,
         "frames": "world",
-        "fair_frames": False,
+        "position_frames": False,
         "missing_rotations": "none",
         "loop_memory": 0.0,
-        "rest": False,
-        "pace": False,
+        "hold_at_end": False,
+        "loop_delay": False,
         "continuation": 0.0,
         "goal_weight": 0.0,
         "goals": "shared",
@@ -95,12 +90,14 @@ def test_the_preset_paper_is_the_papers_algorithm_and_nothing_else():
         "recall": 0.95,
         "pruning_error": 1e-4,
     }
-    assert asdict(ClosedFormConfig.preset("paper")) == {**papers, **said, **beyond, **open_to_choice}
+    assert asdict(PAPER) == {**papers, **said, **beyond, **open_to_choice}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_the_preset_paper_leaves_no_parameter_to_the_default(policy):
-    assert set(policy.config_class.PAPER) >= {field.name for field in fields(policy.config_class)}
+@pytest.mark.parametrize("name", RENAMED)
+def test_an_old_name_is_answered_with_the_new_one(name):
+    with pytest.raises(ConfigError, match=f"'{name}' is called '{RENAMED[name]}' now"):
+        ClosedFormConfig.preset("default", **{name: True})
+    assert RENAMED[name] in asdict(PAPER)
 
 
 def test_the_preset_paper_has_no_further_terms_with_other_features():

@@ -139,10 +139,9 @@ def test_actions_that_are_targets_already_are_planned_as_before():
     assert np.array_equal(*plans)
 
 
-def test_the_paper_and_older_policies_plan_displacements(demos):
+def test_the_paper_plans_displacements(demos):
     assert ClosedFormPolicy(demos, "paper", n_neighbors=100).targets is None
     assert NearestNeighborPolicy(demos, "paper", n_neighbors=100).targets is None
-    assert ClosedFormPolicy.config_class.BEFORE["targets"] == "off"
     assert ClosedFormPolicy(demos, index="exact").targets is not None
     with pytest.raises(ConfigError, match="targets: expected one of auto, off, found 'on'"):
         ClosedFormPolicy(demos, targets="on")

@@ -146,13 +146,13 @@ def test_the_recall_asked_for_is_reached_on_queries_of_other_episodes():
     demos = random_demos(np.random.default_rng(2), 60, 200, 4, 2)
     n_probes = []
     for target in (0.8, 0.99):
-        policy = ClosedFormPolicy(demos[:50], index="faiss", recall=target, n_neighbors=200, distinct=False)
+        policy = ClosedFormPolicy(demos[:50], index="faiss", recall=target, n_neighbors=200, drop_redundant=False)
         recall = policy.index_recall
         assert recall is not None and isinstance(policy.model.storage, RecordedSteps)
         assert recall.target == target and recall.weighty >= target and 0.8 <= recall.all <= 1
         n_probes.append(recall.n_probes)
         assert recall.n_probes <= recall.n_lists
-        exact = ClosedFormPolicy(demos[:50], index="exact", n_neighbors=200, distinct=False)
+        exact = ClosedFormPolicy(demos[:50], index="exact", n_neighbors=200, drop_redundant=False)
         shares = []
         for observation in np.concatenate([episode.observations[::20] for episode in demos[50:]]):
             query = policy.model.kernel.features(observation[None, None])[0]

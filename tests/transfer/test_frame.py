@@ -102,7 +102,7 @@ def reaches(rng, n_episodes=30, n_steps=20, apart=0.03, noise=0.02):
 def test_a_goal_without_a_rotation_is_not_worse_than_a_cup_with_one(both_ways):
     demos = reaches(np.random.default_rng(0))
     fair, unfair = (
-        ClosedFormPolicy(demos, fair_frames=fair, selection=False, relevance=False) for fair in (True, False)
+        ClosedFormPolicy(demos, position_frames=fair, selection=False, relevance=False) for fair in (True, False)
     )
     queries = []
     for goal in np.random.default_rng(1).normal([0.3, 0, 0], 0.05, (20, 3)):

@@ -56,7 +56,7 @@ def test_constants_and_copies_change_no_plan(what, features, both_ways):
 
 def test_without_it_they_do():
     episodes = wander(0)
-    plain, more = (ClosedFormPolicy(e, distinct=False) for e in (episodes, with_more(episodes, MORE["zeros"])))
+    plain, more = (ClosedFormPolicy(e, drop_redundant=False) for e in (episodes, with_more(episodes, MORE["zeros"])))
     assert more.model.kernel.h < 0.5 * plain.model.kernel.h
 
 

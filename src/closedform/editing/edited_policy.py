@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from closedform.policies.folder import (
     write_content,
     write_folder,
 )
-from closedform.policies.parameters import ClosedFormParameters
 from closedform.policies.plan import Plan
 from closedform.policies.plan_batch import refuse_infinite, unmeasured
 from closedform.policies.policy import Policy
@@ -193,9 +192,7 @@ class EditedPolicy(Policy[NeuralConfig | UNetConfig]):
         write_folder(folder, write)
 
 
-def demonstrations_for(
-    neural: NeuralPolicy, demos: Demos, **parameters: Unpack[ClosedFormParameters]
-) -> ClosedFormPolicy:
+def demonstrations_for(neural: NeuralPolicy, demos: Demos, **parameters: Any) -> ClosedFormPolicy:
     """A closed-form policy to edit a neural one with, with the paper's parameters.
 
     Args:
@@ -238,7 +235,9 @@ def check_fit(neural: NeuralPolicy, policy: ClosedFormPolicy, name: str) -> None
         if theirs != ours:
             raise ConfigError(f"{what}: expected {theirs} as the neural policy has, found {ours} in {name}")
     if not policy.model.kernel.scale.all():
-        raise ConfigError(f"distinct: expected False in {name}, as the neural policy sees every number, found True")
+        raise ConfigError(
+            f"drop_redundant: expected False in {name}, as the neural policy sees every number, found True"
+        )
     if policy.targets is not None:
         raise ConfigError(f"targets: expected 'off' in {name}, as the neural policy acts, found 'auto'")
     if policy.config.frames != "world":

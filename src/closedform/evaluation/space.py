@@ -10,7 +10,7 @@ from typing import Any
 
 from closedform.errors import ConfigError, LoadError
 from closedform.files import read_json
-from closedform.policies.config import shown
+from closedform.parameters import shown
 
 MOST_CONFIGURATIONS = 256
 _EXPECTED = 'a sweep such as {"tau": [0.03, 0.07], "n_execute": [4, 8]}'

@@ -38,7 +38,6 @@ from closedform.evaluation.processes import as_workers
 from closedform.evaluation.subject import Subject
 from closedform.files import check_writable
 from closedform.policies.choice import CHOICES, make_policy
-from closedform.policies.config import PolicyConfig
 from closedform.policies.folder import SHIPPED
 from closedform.policies.policy import Policy
 from closedform.policies.saving import POLICIES, load_policy
@@ -183,7 +182,7 @@ class Study:
                 layouts = parse_layouts(known, "the layouts of the results") if known else ()
                 source = source.with_layouts(*layouts)
                 policy_class = POLICIES[subject.policy["class"]]
-                config = policy_class.config_class.preset(**{**PolicyConfig.BEFORE, **subject.parameters})
+                config = policy_class.config_class.preset(**subject.parameters)
                 policy = policy_class(source, config=config)
         except (KeyError, TypeError) as error:
             raise LoadError(f"expected results that name their policy, found {error!r}") from error
@@ -192,7 +191,7 @@ class Study:
             subject,
             demos={**{key: subject.demos[key] for key in ("layouts",) if key in subject.demos}, **fingerprint},
             policy={**subject.policy, "class": type(policy).__name__},
-            parameters={name: value for name, value in asdict(policy.config).items() if _is_told(name, subject)},
+            parameters=asdict(policy.config),
         )
         for key in ("demos", "policy", "parameters"):
             if getattr(found, key) != getattr(subject, key):
@@ -310,11 +309,6 @@ def _there(name: str, known: Container[str]) -> str:
     if name not in known and not path.is_dir() and not path.is_file():
         raise LoadError(f"{name}: expected the evaluated demonstrations or policy, found no file or folder there")
     return name
-
-
-def _is_told(parameter: str, subject: Subject) -> bool:
-    """Whether results contain a parameter's value; older versions had fewer parameters."""
-    return parameter in subject.parameters or parameter not in PolicyConfig.BEFORE
 
 
 def _layouts(demos: Demos) -> dict[str, Any]:

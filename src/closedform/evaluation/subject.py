@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from closedform.policies.config import RENAMED
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -33,8 +35,10 @@ class Subject:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Subject:
-        """Reads the checked fields of a results file."""
-        return cls(**{name: content[name] for name in cls.__dataclass_fields__})
+        """Reads the checked fields of a results file; parameters get the names that they have now."""
+        read = {name: content[name] for name in cls.__dataclass_fields__}
+        parameters = {RENAMED.get(name, name): value for name, value in content["parameters"].items()}
+        return cls(**{**read, "parameters": parameters})
 
     def to_json(self) -> dict[str, Any]:
         """The fields for a results file."""

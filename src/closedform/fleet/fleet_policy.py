@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, Unpack
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from closedform.fleet.replica import Change, Origin, Replica
 from closedform.fleet.where import Where
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
-from closedform.policies.parameters import ClosedFormParameters
 from closedform.policies.plan import Plan, ReplicaState
 from closedform.policies.saving import save_policy
 from closedform.store.model import Model
@@ -66,7 +65,7 @@ class FleetPolicy(ClosedFormPolicy):
         period: float | None = PERIOD,
         clock: Callable[[], float] = time.monotonic,
         progress: Progress | None = None,
-        **parameters: Unpack[ClosedFormParameters],
+        **parameters: Any,
     ):
         self._uri, self._where, self._options, self._clock = checked_uri(uri), Where.of(where), options, clock
         made = self.make_config(preset, config, None, parameters)

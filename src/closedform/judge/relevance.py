@@ -64,7 +64,7 @@ def entry_weights(spec: ModelSpec, store: Store, features: np.ndarray) -> np.nda
     """
     weights = np.ones(features.shape[1])
     columns = _entry_columns(spec)
-    fewest = 2 if spec.kernel.distinct else 1  # weights are relative: halving all of them says nothing
+    fewest = 2 if spec.kernel.drop_redundant else 1  # weights are relative: halving all of them says nothing
     if (
         len(columns) < fewest
         or np.count_nonzero(store.counts[:: store.n_copies]) < _FEWEST_EPISODES

@@ -11,8 +11,9 @@ from typing import Any, get_args, get_type_hints
 from closedform.demos.demos import Demos
 from closedform.errors import ConfigError, LoadError, meant
 from closedform.files import read_json, replacing
+from closedform.parameters import shown
 from closedform.policies.closed_form import ClosedFormPolicy
-from closedform.policies.config import PolicyConfig, shown
+from closedform.policies.config import PolicyConfig
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.folder import SHIPPED, find_folder
 from closedform.policies.nearest_neighbor import KernelRegressionPolicy, NearestNeighborPolicy, VINNPolicy
@@ -127,4 +128,4 @@ def read_config(path: Path) -> tuple[type[DemonstrationPolicy[Any]], dict[str, A
         raise LoadError(f"{path}: expected a parameter file written by 'closedform tune', found {found}")
     if content.get("policy") not in list(POLICIES) or not isinstance(content.get("parameters"), dict):
         raise LoadError(f"{path}: expected a parameter file with policy and parameters, found one without")
-    return POLICIES[content["policy"]], {**PolicyConfig.BEFORE, **content["parameters"]}
+    return POLICIES[content["policy"]], content["parameters"]

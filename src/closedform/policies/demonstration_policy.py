@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, ClassVar, TypeVar, Unpack
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -21,12 +21,12 @@ from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
 from closedform.limits import check_size
+from closedform.parameters import name_parameters, shown
 from closedform.pixels.saved_perceiver import perceiver_of
 from closedform.policies.backends.backend import Backend
-from closedform.policies.config import PolicyConfig, shown
+from closedform.policies.config import PolicyConfig
 from closedform.policies.deadline import Deadline
 from closedform.policies.model_spec import DEFAULT_NEIGHBORS, find_targets, model_spec, show_symmetry
-from closedform.policies.parameters import ClosedFormParameters, name_parameters
 from closedform.policies.plan import Plan
 from closedform.policies.planner import Planner
 from closedform.policies.policy import Policy
@@ -41,11 +41,9 @@ from closedform.store.recorded_steps import Progress
 from closedform.store.spec import ModelSpec
 from closedform.store.store import Store
 from closedform.weights.penalty import Penalty
-from closedform.weights.state import RememberingTerm, State
+from closedform.weights.state import State
 from closedform.weights.term import Term
-from closedform.weights.terms.continuation import Continuation
-from closedform.weights.terms.goal import Goal
-from closedform.weights.terms.loop_memory import LoopMemory
+from closedform.weights.terms import remembering
 
 ConfigT = TypeVar("ConfigT", bound=PolicyConfig, covariant=True)
 
@@ -88,7 +86,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
         terms: Sequence[Term] = (),
         progress: Progress | None = None,
         episode_ids: Sequence[int] | None = None,
-        **parameters: Unpack[ClosedFormParameters],
+        **parameters: Any,
     ):
         if not isinstance(demos, Demos):
             demos = Demos(demos)
@@ -166,7 +164,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def _cautions(self) -> list[str]:
         """Warnings about parameters that do not fit the demonstrations."""
         asked, found = self.config.n_neighbors, len(self.model)
-        few = asked is not None and asked > found and asked != self.config.PAPER["n_neighbors"]  # a preset's
+        few = asked is not None and asked > found and asked != self.config.preset("paper").n_neighbors  # a preset's
         return [f"n_neighbors is {asked}, but there are only {found} windows: using all"] if few else []
 
     def _use(self, model: Model) -> None:
@@ -265,22 +263,12 @@ class DemonstrationPolicy(Policy[ConfigT]):
     def planner_of(self, model: Model) -> Planner:
         """What plans from another model, such as one without an episode."""
         n_neighbors = self.config.n_neighbors or DEFAULT_NEIGHBORS
-        return Planner(model, self._backend, n_neighbors, self._remembering(model), self._deadline)
+        terms = remembering(self.config, self.config.n_execute, model.kernel.terms)
+        return Planner(model, self._backend, n_neighbors, terms, self._deadline)
 
     @abstractmethod
     def _make_backend(self) -> Backend:
         """What does the work of planning."""
-
-    def _remembering(self, model: Model) -> tuple[RememberingTerm, ...]:
-        """The terms that remember, before the first plan."""
-        config = self.config
-        if not (config.loop_memory or config.continuation):
-            return ()
-        hold = config.rest and not any(isinstance(term, Goal) for term in model.kernel.terms)
-        memory = LoopMemory(config.loop_memory, config.n_execute, hold_at_end=hold, loop_delay=config.pace)
-        if not config.continuation:
-            return (memory,)
-        return memory, Continuation(config.continuation, config.n_execute, hold_at_end=hold)
 
     def plan(self, observation: Any, *, seed: Seed = None, penalty: np.ndarray | None = None) -> Plan:
         """Plans one chunk for one observation.

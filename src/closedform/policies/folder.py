@@ -14,12 +14,12 @@ import numpy as np
 
 from closedform.errors import ConfigError, LoadError
 from closedform.files import crc32_of_bytes, flush, locked, saving, scratch_folder
-from closedform.policies.config import shown
+from closedform.parameters import shown
 from closedform.snapshot import Snapshot
 
 FORMAT, NEURAL, EDITED, LEROBOT = "closedform-policy", "closedform-neural", "closedform-edited", "lerobot"
-FORMAT_VERSION = 1
-WITH_REMOVED = 2  # the version of an index that has removed episodes, which earlier readers would show again
+FORMAT_VERSION = 1  # of networks and edited policies
+POLICY_VERSION = 3  # of policies made of demonstrations, since version 0.2
 FILES = {"config.json", "policy.safetensors", "summary.safetensors", "index.faiss"}
 PERCEIVER = "perceiver"  # a subfolder, of a policy that takes images
 PERCEIVER_ARRAYS = "perceiver.safetensors"
@@ -97,10 +97,13 @@ def read_content(snapshot: Snapshot) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") not in [FORMAT, NEURAL, EDITED]:
         raise LoadError(f"{path}: expected format {FORMAT!r}; this is not a policy saved by closedform")
     version = content.get("format_version")
-    if type(version) is not int or version not in (FORMAT_VERSION, WITH_REMOVED):
+    expected = POLICY_VERSION if content["format"] == FORMAT else FORMAT_VERSION
+    if type(version) is not int or version != expected:
+        older = type(version) is int and version < expected
+        remedy = "an older version of closedform wrote it: fit it again from its demonstrations (closedform fit)"
+        newer = "a newer version of closedform wrote it, and reading it needs that version"
         raise LoadError(
-            f"{path}: expected format version {FORMAT_VERSION} or {WITH_REMOVED}, found {shown(version)}; "
-            "a newer version of closedform wrote it, and reading it needs that version"
+            f"{path}: expected format version {expected}, found {shown(version)}; {remedy if older else newer}"
         )
     return content
 

@@ -23,8 +23,7 @@ from closedform.transfer.transfer import TransferSpec
 from closedform.weights.feature_map import make_feature_map
 from closedform.weights.observation_kernel import KernelSpec
 from closedform.weights.term import Term
-from closedform.weights.terms.goal import Goal
-from closedform.weights.terms.relation import Relation
+from closedform.weights.terms import built_in
 
 DEFAULT_NEIGHBORS = 2000
 
@@ -52,8 +51,6 @@ def model_spec(
             raise ConfigError(f"terms: expected objects of closedform.Term, found a {type(term).__name__}")
     if targets is not None:
         action_layout = targets.layout(action_layout)
-    goal = (Goal(config.goal_weight, config.goals == "observed"),) if config.goal_weight else ()
-    relation = (Relation(config.relation_weight),) if config.relation_weight else ()
     return ModelSpec(
         WindowSpec(observation_layout, action_layout, config.n_obs_steps, config.n_action_steps, config.padding),
         KernelSpec(
@@ -65,9 +62,9 @@ def model_spec(
             choose_shrinkage=config.choose_shrinkage,
             relevance=config.relevance,
             selection=config.selection,
-            distinct=config.distinct,
+            drop_redundant=config.drop_redundant,
             rotation_weight=config.rotation_weight,
-            terms=(*goal, *relation, *terms),
+            terms=(*built_in(config), *terms),
         ),
         TransferSpec(
             observation_layout,
@@ -75,7 +72,7 @@ def model_spec(
             config.frames,
             config.n_action_steps,
             identity=config.missing_rotations == "identity",
-            fair=config.fair_frames,
+            position_frames=config.position_frames,
         ),
         SearchSpec(config.index, config.recall, config.n_neighbors or DEFAULT_NEIGHBORS),
         targets,

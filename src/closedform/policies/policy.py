@@ -15,8 +15,8 @@ from closedform.demos.layout import Layout
 from closedform.device import check_device
 from closedform.errors import ConfigError, DataError
 from closedform.finite import all_finite
+from closedform.parameters import shown
 from closedform.policies.agent import Agent
-from closedform.policies.config import shown
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed
 from closedform.policies.saving import load_policy

@@ -16,18 +16,16 @@ from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingEx
 from closedform.files import crc32
 from closedform.pixels.perceiver import Perceiver
 from closedform.pixels.saved_perceiver import read_perceiver, write_perceiver
-from closedform.policies.config import PolicyConfig
 from closedform.policies.folder import (
     EDITED,
     FILES,
     FORMAT,
-    FORMAT_VERSION,
     LEROBOT,
     NEURAL,
     PERCEIVER,
+    POLICY_VERSION,
     PROCESSORS,
     SEAL,
-    WITH_REMOVED,
     as_path,
     check_seal,
     holds_only,
@@ -111,7 +109,7 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     content = {
         "type": "closedform",  # by which LeRobot finds its plugin
         "format": FORMAT,
-        "format_version": FORMAT_VERSION if store.removed is None else WITH_REMOVED,
+        "format_version": POLICY_VERSION,
         "policy": type(policy).__name__,
         "parameters": asdict(policy.config),
         "observation_layout": policy.observation_layout.to_json(),
@@ -178,7 +176,7 @@ def describe(
     try:
         policy_class = POLICIES[content["policy"]]
         layouts = read_layout(content["observation_layout"]), read_layout(content["action_layout"])
-        saved_parameters = {**PolicyConfig.BEFORE, **content["parameters"]}
+        saved_parameters = {**content["parameters"]}
         n_episodes, n_steps = (whole_number(content, key, 1) for key in ("n_episodes", "n_steps"))
         next_id = whole_number(content, "next_episode_id", 1)
         if saved_parameters.get("features") == "custom":
@@ -193,7 +191,7 @@ def describe(
     except ConfigError as error:
         raise LoadError(f"{path}: {error}") from error
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
-        raise LoadError(f"{path}: expected a configuration of format {FORMAT_VERSION}, {error!r}") from error
+        raise LoadError(f"{path}: expected a configuration of format {POLICY_VERSION}, {error!r}") from error
     return Described(policy_class, layouts, parameters, n_episodes, n_steps, next_id, targets, symmetry)
 
 

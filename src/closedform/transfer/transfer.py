@@ -46,7 +46,8 @@ class TransferSpec:
         frames: the frames that actions can be expressed in, `auto` or names.
         n_action_steps: actions of a chunk.
         identity: whether a hand whose rotation is not commanded never turns, and can grasp; else it grasps nothing.
-        fair: whether bodies without a rotation can count as whole poses among others; only if frames are `auto`.
+        position_frames: whether bodies without a rotation can count as whole poses among others; only if frames are
+            `auto`.
     """
 
     observation_layout: Layout
@@ -54,7 +55,7 @@ class TransferSpec:
     frames: str
     n_action_steps: int
     identity: bool = False
-    fair: bool = False
+    position_frames: bool = False
 
     def __post_init__(self) -> None:
         self.action_layout.check_commands()
@@ -93,7 +94,7 @@ class TransferSpec:
     @property
     def is_fair(self) -> bool:
         """Whether bodies without a rotation can count as whole poses; the world is then the first frame."""
-        return self.fair and self.frames == "auto"
+        return self.position_frames and self.frames == "auto"
 
     @cached_property
     def hands(self) -> tuple[Hand, ...]:

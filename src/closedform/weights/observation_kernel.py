@@ -39,7 +39,7 @@ class KernelSpec:
         relevance: whether observation entries that make predictions worse are weighted less.
         selection: whether to drop numbers without which predictions are better; see `select_features`.
         choose_shrinkage: whether leave-one-out error chooses it if it is None; see `choose_shrinkage`.
-        distinct: whether to drop numbers that are constant or copies of others; see `without_redundant`.
+        drop_redundant: whether to drop numbers that are constant or copies of others; see `without_redundant`.
         rotation_weight: the length of a rotation's unit vectors in features.
         terms: additional terms, not yet fitted.
     """
@@ -52,7 +52,7 @@ class KernelSpec:
     relevance: bool = False
     selection: bool = False
     choose_shrinkage: bool = False
-    distinct: bool = False
+    drop_redundant: bool = False
     rotation_weight: float = 0.4
     terms: tuple[Term, ...] = ()
 
@@ -117,7 +117,7 @@ class ObservationKernel:
         """
         offset, scale = spec.feature_map.scaling(statistics)
         redundancy = None
-        if spec.distinct:
+        if spec.drop_redundant:
             if isinstance(spec.feature_map, GeometricFeatures | IdentityFeatures):
                 redundancy = Redundancy.of(spec.feature_map, episodes, known)
             scale = without_redundant(spec.feature_map, statistics, redundancy, scale, spec.rotation_weight)

@@ -9,7 +9,6 @@ from lerobot.configs import FeatureType, NormalizationMode, PreTrainedConfig
 from lerobot.optim import AdamConfig, OptimizerConfig
 
 from closedform.errors import ConfigError
-from closedform.policies.config import PolicyConfig
 from closedform.policies.saving import POLICIES
 
 
@@ -69,9 +68,8 @@ class ClosedformConfig(PreTrainedConfig):
 
     @property
     def planning(self) -> Any:
-        """The parameters, checked, with defaults; those that an older policy lacks have their values from before."""
-        before = PolicyConfig.BEFORE if self.format is not None else {}
-        return POLICIES[self.policy].config_class.preset(**{**before, **self.parameters})
+        """The parameters, checked, with defaults."""
+        return POLICIES[self.policy].config_class.preset(**self.parameters)
 
     @property
     def n_action_steps(self) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from closedform.parameters import Parameters, parameter
 from closedform.weights.penalty import Penalty
 from closedform.weights.state import RememberingTerm, State, Used, find_again, spread
 from closedform.weights.terms.loop_memory import LoopMemory
@@ -16,6 +17,18 @@ if TYPE_CHECKING:
     from closedform.store.store import Store
 
 _ON_IT = 160.0  # squared bandwidths that an agent on a demonstration keeps to it for
+
+
+@dataclass(frozen=True)
+class ContinuationParameters(Parameters):
+    """The parameters of `Continuation`."""
+
+    continuation: float = parameter(
+        0.5,
+        0.0,
+        "what it costs to leave the demonstration that is being followed, relative to how near it is; 0 is the paper.",
+        between=(0, 1e6),
+    )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from array_api_compat import array_namespace
 from closedform.demos.encoding import Encoding
 from closedform.demos.layout import ROTATIONS
 from closedform.kernels.records import Candidates, GoalTerm
+from closedform.parameters import Parameters, parameter
 from closedform.weights.feature_map import GeometricFeatures
 from closedform.weights.term import Term
 
@@ -23,6 +24,25 @@ _CONSISTENT = 1.4826  # times the median absolute deviation is a normal distribu
 _STILL = 0.01  # standard deviation within an episode, in features: what varies less does not move
 _CLOSER = 4.0  # how many times less the ends must vary around a body for that body to be their goal
 _FEWEST_EPISODES = 5  # to tell that from chance
+
+
+@dataclass(frozen=True)
+class GoalParameters(Parameters):
+    """The parameters of `Goal`."""
+
+    goal_weight: float = parameter(
+        0.3,
+        0.0,
+        "preference for demonstrations whose remaining object motion leads to the shared goal; 0 is the paper.",
+        between=(0, 1e6),
+    )
+    goals: str = parameter(
+        "observed",
+        "shared",
+        "where goals are: observed (at a body that is never moved, if ends vary far less around it; hands have goals "
+        "where nothing else moves) or shared (of objects, the same in all episodes).",
+        choices=("observed", "shared"),
+    )
 
 
 @dataclass(frozen=True)
@@ -62,6 +82,11 @@ class Goal(Term):
     tolerance: float = 1.0
     references: Any = field(default_factory=lambda: np.empty(0, np.int64))
     ratios: Any = field(default_factory=lambda: np.empty(0))
+
+    @classmethod
+    def of(cls, parameters: GoalParameters) -> Goal | None:
+        """The term for some parameters; None if they turn it off."""
+        return cls(parameters.goal_weight, parameters.goals == "observed") if parameters.goal_weight else None
 
     def fit(self, store: Store, kernel: ObservationKernel) -> Goal:
         """Fits the goal to demonstrations; it needs geometric features, in which motions can be added."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from closedform.parameters import Parameters, parameter
 from closedform.weights.penalty import Penalty
 from closedform.weights.state import RememberingTerm, State, Used, find_again, spread
 
@@ -16,6 +17,29 @@ if TYPE_CHECKING:
 _HALF_LIFE = 20  # plans after which half of what is remembered has faded
 _FORGOTTEN = 1e-6  # what remains of it after 400 plans
 _REACH = 3.0  # standard deviations that the windows of a demonstration are spread over in a plan, which it has to pass
+
+
+@dataclass(frozen=True)
+class LoopMemoryParameters(Parameters):
+    """The parameters of `LoopMemory`."""
+
+    loop_memory: float = parameter(
+        1.0,
+        0.0,
+        "distance penalty on recently used demonstrations, in units of the metric, to escape loops; 0 is the paper.",
+        between=(0, 1e6),
+    )
+    hold_at_end: bool = parameter(
+        True,
+        False,
+        "whether a policy that has arrived stays: the last windows of demonstrations are never penalized, unless "
+        "objects have a goal (`goal_weight`); off in the paper.",
+    )
+    loop_delay: bool = parameter(
+        True,
+        False,
+        "whether demonstrations recede only once they would have moved on at their own speed; off in the paper.",
+    )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from array_api_compat import array_namespace
 from closedform.demos.encoding import Encoding
 from closedform.demos.layout import ROTATIONS
 from closedform.kernels.records import Candidates, RelationTerm
+from closedform.parameters import Parameters, parameter
 from closedform.weights.feature_map import GeometricFeatures
 from closedform.weights.term import Term
 
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
     from closedform.weights.observation_kernel import ObservationKernel
 
 _TOUCHING = 0.01  # of the unit of length, squared: two bodies nearer than a tenth of it are about equally near
+
+
+@dataclass(frozen=True)
+class RelationParameters(Parameters):
+    """The parameters of `Relation`."""
+
+    relation_weight: float = parameter(
+        6.4,
+        0.0,
+        "preference for demonstrations in which hands are at the same place relative to objects; 0 is the paper.",
+        between=(0, 1e6),
+    )
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,11 @@ class Relation(Term):
     offset: Any = field(default_factory=lambda: np.empty(0))
     inverse: Any = field(default_factory=lambda: np.empty(0))
     unit: float = 1.0
+
+    @classmethod
+    def of(cls, parameters: RelationParameters) -> Relation | None:
+        """The term for some parameters; None if they turn it off."""
+        return cls(parameters.relation_weight) if parameters.relation_weight else None
 
     def fit(self, store: Store, kernel: ObservationKernel) -> Relation:
         """The term for some demonstrations; it needs geometric features, and a hand and an object in the layout."""
