@@ -178,7 +178,7 @@ def test_a_camera_that_freezes_ends_in_a_smooth_halt(tmp_path, plant):
         result = runner.run(seed=0)
     status = control.status()
     control.close()
-    assert result.reason.startswith("no sight for 5 s") and not status.moving
+    assert result.reason.startswith("the camera has repeated its picture for 5.") and not status.moving
     (stop,) = [line for line in read_journal(tmp_path / "journal.jsonl") if line["kind"] == "stop"]
     assert stop["reason"] == result.reason
     assert len(load_demos(tmp_path / "demos")[0].actions) == result.steps >= 5

@@ -24,7 +24,7 @@ from closedform.policies.continuation import continuation_scale
 from closedform.policies.deadline import Deadline
 from closedform.policies.generated import Generated, Made, refuse_infinite, refuse_unsound
 from closedform.policies.loop_memory import LoopMemory
-from closedform.policies.model_spec import DEFAULT_NEIGHBORS, find_targets, model_spec, show_symmetry
+from closedform.policies.model_spec import DEFAULT_NEIGHBORS, Choices, model_spec
 from closedform.policies.parameters import ClosedFormParameters, name_parameters
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
@@ -92,9 +92,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
             demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate)
         self.perceiver = perceiver_of(demos)
         made = self.make_config(preset, config, feature_map, parameters, demos)
-        shown = show_symmetry(demos, made)
-        self.found_symmetry, demos = shown is not demos, shown
-        symmetry = Symmetry.find(demos) if made.symmetry else None
+        choices = Choices.of(demos, made)
+        self.found_symmetry, demos = choices.demos is not demos, choices.demos
         ids = np.arange(len(demos)) if episode_ids is None else np.array(episode_ids, np.int64)
         self._build(
             lambda spec: build_model(spec, demos.episodes, ids, progress),
@@ -104,8 +103,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
             made,
             feature_map,
             terms,
-            find_targets(demos if symmetry is None else symmetry.demos(demos), made),
-            symmetry,
+            choices.targets,
+            choices.symmetry,
         )
 
     @classmethod
@@ -212,7 +211,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
         return f"{type(self).__name__}({len(self.episode_ids)} episodes, {self.n_windows} windows)"
 
     def add(self, episode: Episode | tuple[Any, Any]) -> int:
-        """Adds an episode and returns its id; the next plan sees it."""
+        """Adds an episode and returns its id; the next plan sees it.
+
+        Symmetry, targets and horizons stay as they were found when the policy was made.
+        """
         with self._lock, gently():
             episode = as_episode(episode, self.next_episode_id)
             breathe()
