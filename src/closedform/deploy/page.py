@@ -41,7 +41,7 @@ class Page:
     def __init__(self, drawing: Drawing, operator: Operator | None = None, port: int = 0):
         self._drawing, self._operator, self._picture, self._number = drawing, operator, b"", 0
         self._condition, self._closed, self._token = threading.Condition(), False, secrets.token_urlsafe(16)
-        page = self
+        self._looked, page = threading.Event(), self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -68,6 +68,10 @@ class Page:
         with self._condition:
             self._picture, self._number = png(self._drawing.draw(step)), self._number + 1
             self._condition.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until somebody looks; returns whether somebody does."""
+        return self._looked.wait(seconds)
 
     def close(self) -> None:
         """Ends the page."""
@@ -120,6 +124,7 @@ class Page:
 
     def _stream(self, request: http.server.BaseHTTPRequestHandler) -> None:
         seen = 0
+        self._looked.set()
         with contextlib.suppress(OSError):  # whoever looked went away
             request.send_response(HTTPStatus.OK)
             request.send_header("Content-Type", "multipart/x-mixed-replace; boundary=picture")
