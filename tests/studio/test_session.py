@@ -8,9 +8,11 @@ import pytest
 
 from closedform import ClosedFormPolicy, Demos, Episode, Layout
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
+from closedform.evaluation.drawing import Drawing, Placement
 from closedform.evaluation.environment import StepResult
 from closedform.studio import Collection, Session
 from closedform.studio.session import SHORTEST
+from closedform.studio.take import Take
 from tests.studio.toys import ACTIONS, OBSERVATIONS, Table, demonstrate, make_session, template, until_next
 
 
@@ -373,6 +375,10 @@ def test_a_scene_without_a_drawing_is_drawn_from_its_layout():
     left, right, bottom, top = drawing.extent
     assert drawing.bodies["hand"].radius > 0 and drawing.bodies["puck"].polygons and pose[2] == 0.5
     assert left < pose[0] < right and bottom < pose[1] < top
+    small = Placement(Drawing.of_layout(Bare.observation_layout, np.eye(5)), *layouts)  # of about a meter
+    episode = Episode(np.linspace(0, 1, 100)[:, None] * np.ones(5), np.zeros((100, 2)))
+    path = np.array(Take(0, "demonstration", episode).summary(small)["path"])
+    assert len(np.unique(path[:, 0])) == len(path)  # and no staircase
     demonstrate(session, 30)
     until_next(session)
     assert len(session.collection.takes) == 1

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from closedform.analysis.stage import rounded
 from closedform.demos.demos import Demos
 from closedform.demos.load import save_demos
 from closedform.errors import ClosedFormError, ConfigError, DataError, MissingExtraError
@@ -247,7 +248,7 @@ class Server:
         if session.placement is None:
             raise DataError("an episode can be played only where the scene can be drawn; export it to look at it")
         poses = session.placement.poses(take.episode.observations.astype(float))
-        content = {body: values.round(2).tolist() for body, values in poses.items()}
+        content = {body: rounded(values, session.placement.drawing.extent) for body, values in poses.items()}
         text = json.dumps({"kind": "episode", "take": number, "poses": content})
         if self._loop is not None:
             self._loop.call_soon_threadsafe(client.put, "episode", text)

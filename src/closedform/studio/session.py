@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from closedform.analysis.stage import rounded
 from closedform.demos.episode import Episode
 from closedform.errors import ClosedFormError, ConfigError
 from closedform.evaluation.drawing import Drawing, Draws, Placement
@@ -217,9 +218,10 @@ class Session:
     def frame(self) -> dict[str, Any]:
         """The current state for a page."""
         poses = {} if self.placement is None else self.placement.poses(self.observation[None])
+        extent = None if self.placement is None else self.placement.drawing.extent
         return {
-            "poses": {body: np.round(pose[0], 3).tolist() for body, pose in poses.items()},
-            "target": None if self.target is None or not poses else np.round(self.target, 2).tolist(),
+            "poses": {body: rounded(pose, extent)[0] for body, pose in poses.items()},
+            "target": None if self.target is None or not poses else rounded(self.target[None], extent)[0],
             "driver": self.driver,
             "paused": self.paused,
             "outcome": self.outcome,
