@@ -53,6 +53,8 @@ def test_the_tool_is_led_by_the_mouse_and_released_in_order():
             assert not shown.wait(0.0)
             page.goto(shown.address, wait_until="domcontentloaded")
             assert shown.wait(LONG)  # as a run does before it begins
+            assert "token" not in page.url
+            page.reload(wait_until="domcontentloaded")  # as often as one likes
             shown.show(step())
             page.wait_for_function("document.getElementById('picture').naturalWidth === 640", timeout=1e3 * LONG)
             for name in ("#stop", "#pause", "#picture"):

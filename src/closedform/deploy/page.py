@@ -30,7 +30,7 @@ class Page:
     """Shows the newest picture in a browser on this machine, at `address`, and obeys what is done there.
 
     Only whoever has the address, with its token, sees the pictures or moves the arm: other pages in the same browser
-    cannot.
+    cannot. The token stays with its tab, and leaves the address bar.
 
     Args:
         drawing: makes the pictures.
@@ -104,7 +104,8 @@ class Page:
         asked = urlsplit(request.path)
         given = parse_qs(asked.query).get("token", [""])[0].encode("utf-8", "replace")
         here = request.headers.get("Host") == f"127.0.0.1:{self.port}"
-        if hmac.compare_digest(given, self._token.encode()) and here:
+        alike = request.command == "GET" and asked.path == "/"  # the page itself, which a tab may load again
+        if here and (alike or hmac.compare_digest(given, self._token.encode())):
             return asked.path
         self._answer(request, HTTPStatus.FORBIDDEN, b"open the address that closedform run printed, with its token")
         return None
