@@ -273,7 +273,7 @@ def test_a_control_process_that_is_stopped_is_noticed_and_moves_nothing_when_it_
         assert control.pid is not None
         os.kill(control.pid, signal.SIGSTOP)
         try:
-            with pytest.raises(ArmError, match=r"no news of the controller for 1\.\d s"):
+            with pytest.raises(ArmError, match=r"no news of the controller for \d"):
                 while time.monotonic() < end:
                     commander.status()
                     follow()

@@ -96,9 +96,9 @@ class Controller:
             if not np.isfinite(state.joints).all():
                 return self._halted_tick(f"the arm reports joints that are not numbers: {state.joints}")
             self._take(state.joints)
-        problem = self._problem(time, command, state) or (
-            f"the controller stood still for {gap:.1f} s" if gap > _GAP else None
-        )
+        problem = self._problem(time, command, state)
+        if gap > _GAP and not state.stopped:
+            problem = f"the controller stood still for {gap:.1f} s"
         wanted = Mode.HOLD if command is None else command.mode
         if command is not None:
             self.sequence = command.sequence
