@@ -14,6 +14,7 @@ import numpy as np
 from closedform.errors import DataError, MissingExtraError
 
 LARGEST = 1_000_000  # elements of lists and maps in one message, which take far more memory than on the wire
+_LONGEST = 2**48  # side of an array
 _DTYPE = re.compile(r"[<>|=]?[biufSUMm][0-9]{0,9}(\[[0-9A-Za-z/]{1,20}\])?")  # no kinds V, O and c
 
 
@@ -42,6 +43,8 @@ def with_key(packed: bytes, key: str, value: Any) -> bytes:
     else:
         return packed
     size += 1
+    if size >= 2**32:
+        raise DataError(f"expected a msgpack message, found a map of {size - 1} elements in {len(packed)} bytes")
     if size < 16:
         begin = bytes([0x80 + size])
     else:
@@ -88,15 +91,19 @@ def check_dtype(text: Any) -> np.dtype[Any]:
     if not isinstance(text, str) or not _DTYPE.fullmatch(text):
         raise DataError(f"expected an array of numbers or text, found dtype {brief(text)}")
     try:
-        return np.dtype(text)
+        kind = np.dtype(text)
     except (TypeError, ValueError) as error:
         raise DataError(f"expected an array of numbers or text, found dtype {brief(text)}") from error
+    if not kind.itemsize:  # of which any number fits in no bytes, until numpy makes room for them
+        raise DataError(f"expected an array of numbers or text, found dtype {brief(text)} of no width")
+    return kind
 
 
 def make_array(data: Any, dtype: Any, shape: Any) -> np.ndarray:
     """An array from the parts in a message, which have to fit together."""
     kind = check_dtype(dtype)
-    if not isinstance(shape, list | tuple) or len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
+    sides = shape if isinstance(shape, list | tuple) and len(shape) <= 32 else [None]
+    if not all(type(side) is int and 0 <= side <= _LONGEST for side in sides):
         raise DataError(f"expected the shape of an array, found {brief(shape)}")
     if not isinstance(data, bytes) or len(data) != math.prod(shape) * kind.itemsize:
         found = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
@@ -104,9 +111,10 @@ def make_array(data: Any, dtype: Any, shape: Any) -> np.ndarray:
             f"expected {math.prod(shape) * kind.itemsize} bytes for an array of shape {tuple(shape)} and dtype "
             f"{kind.str}, found {found}"
         )
-    if not kind.itemsize:  # of empty texts, which numpy cannot read from a buffer
-        return np.zeros(tuple(shape), kind)
-    return np.frombuffer(data, kind).reshape(shape)
+    try:
+        return np.frombuffer(data, kind).reshape(shape)
+    except ValueError as error:  # sides too long beside one of 0
+        raise DataError(f"expected the shape of an array, found {brief(shape)}") from error
 
 
 def _packed(value: Any) -> Any:
@@ -124,7 +132,10 @@ def _unpacked(found: dict[Any, Any]) -> Any:
         return make_array(found.get(b"data"), found.get(b"dtype"), found.get(b"shape"))
     if b"__npgeneric__" in found:
         kind, value = check_dtype(found.get(b"dtype")), found.get(b"data")
+        wanted = {"S": bytes, "U": str}.get(kind.kind, int | float | str)  # numpy makes a number a text of that length
         try:
+            if not isinstance(value, wanted):
+                raise TypeError
             return kind.type(value)
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"expected a number or text of dtype {kind.str}, found {brief(value)}") from error

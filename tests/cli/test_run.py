@@ -1,13 +1,18 @@
 """The command `run`: what is wrong is said in one line before anything moves; the twin; and the whole chain."""
 
 import json
+import sys
+import threading
+import urllib.request
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, load_demos, save_demos
 from closedform.cli import main
+from closedform.cli.run import Run
 from closedform.deploy import ControlProcess, ControlSpec, Runner, WallClock, read_journal
 from closedform.deploy.interfaces import Intrinsics
 from closedform.deploy.perception.camera_file import save_intrinsics
@@ -48,6 +53,34 @@ def write_cell(folder, **changes):
         *("--arm", "ur", "--setup", folder / "arm.json", "--cell", folder / "cell.json"),
         *("--calibration", folder / "camera.json", "--output", folder / "record"),
     ]
+
+
+def test_a_watched_run_waits_for_its_page(monkeypatch, capsys):
+    """An episode that began without its page would be over before somebody could stop it."""
+    pytest.importorskip("cv2")
+    command, begun, end = Run(view="browser"), threading.Event(), threading.Event()
+
+    def watched():
+        with command._viewing(SimpleNamespace(tracker=None), PLANE, None):  # pyright: ignore[reportArgumentType]
+            begun.set()
+            end.wait(60)
+
+    thread = threading.Thread(target=watched)
+    thread.start()
+    try:
+        printed = ""
+        while "token=" not in printed:
+            printed += capsys.readouterr().out
+        address = printed.split()[1].rstrip(";")
+        assert not begun.wait(0.2)
+        with urllib.request.urlopen(address.replace("/?", "/stream?"), timeout=60):
+            assert begun.wait(60)
+    finally:
+        end.set()
+        thread.join()
+    monkeypatch.setattr(sys.modules[Run.__module__], "_OPENED", 0.0)
+    watched()
+    assert "nobody opened the page within 0 s: it begins without" in capsys.readouterr().err
 
 
 def test_what_is_missing_is_said(capsys, tmp_path, monkeypatch):
@@ -178,7 +211,7 @@ def test_a_camera_that_freezes_ends_in_a_smooth_halt(tmp_path, plant):
         result = runner.run(seed=0)
     status = control.status()
     control.close()
-    assert result.reason.startswith("no sight for 5 s") and not status.moving
+    assert result.reason.startswith("the camera has repeated its picture for 5.") and not status.moving
     (stop,) = [line for line in read_journal(tmp_path / "journal.jsonl") if line["kind"] == "stop"]
     assert stop["reason"] == result.reason
     assert len(load_demos(tmp_path / "demos")[0].actions) == result.steps >= 5

@@ -117,15 +117,16 @@ class Eyes:
 
 
 class Camera:
-    """Gray pictures."""
+    """Gray pictures with noise, until they freeze; their time may be ahead."""
 
     intrinsics = Intrinsics((8, 6), np.eye(3), np.zeros(5))
 
-    def __init__(self, clock):
-        self.clock = clock
+    def __init__(self, clock, *, freezes=np.inf, ahead=0.0):
+        self.clock, self.freezes, self.ahead = clock, freezes, ahead
 
     def grab(self):
-        return Image(self.clock.now(), np.full((6, 8, 3), 128, np.uint8))
+        noise = np.random.default_rng(round(1e6 * min(self.clock.now(), self.freezes)))
+        return Image(self.clock.now() + self.ahead, noise.integers(120, 136, (6, 8, 3), np.uint8))
 
     def close(self):
         return

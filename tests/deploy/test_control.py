@@ -28,6 +28,7 @@ from closedform.deploy.command import (
     unpack_status,
     without_waypoints,
 )
+from closedform.deploy.commander import Commander
 from closedform.deploy.control import LockstepControl
 from closedform.deploy.control_loop import ControlLoop
 from closedform.deploy.control_process import ControlProcess, ControlSpec, drive
@@ -254,6 +255,37 @@ def test_a_process_follows_and_ends(tmp_path):
     check_commands(episode.actions[:, :6], CONFIG.limits(KINEMATICS), CONFIG.period)
     with pytest.raises(ArmError, match="the control process ended"):
         control.status()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="the system cannot stop processes")
+def test_a_control_process_that_is_stopped_is_noticed_and_moves_nothing_when_it_goes_on(tmp_path):
+    control, clock = ControlProcess(ControlSpec(wall_clock_arm, KINEMATICS, CONFIG, WORKSPACE)), WallClock()
+    try:
+        commander, end = Commander(control, clock), time.monotonic() + LONG
+
+        def follow():
+            commander.follow(clock.now(), np.array([clock.now()]), FAR[None])
+            time.sleep(0.02)
+
+        while not commander.newest().moving and time.monotonic() < end:
+            commander.acknowledge()
+            follow()
+        assert control.pid is not None
+        os.kill(control.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ArmError, match=r"no news of the controller for \d"):
+                while time.monotonic() < end:
+                    commander.status()
+                    follow()
+            stopped = commander.newest()
+        finally:
+            os.kill(control.pid, signal.SIGCONT)
+        while commander.newest().ticks < stopped.ticks + 20 and time.monotonic() < end:
+            follow()  # as fresh as ever
+        status = commander.newest()
+        assert status.mode == Mode.HALT and "the controller stood still for" in status.reason and not status.moving
+    finally:
+        control.close()
 
 
 POLICY = """

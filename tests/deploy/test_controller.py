@@ -239,6 +239,33 @@ def test_silence_of_the_arm_halts():
     assert bench.controller.mode == Mode.HALT and bench.controller.reason == "no news of the arm for 0.1 s"
 
 
+@pytest.mark.parametrize("of", ["arm", "plan"])
+def test_times_of_the_future_halt(of):
+    bench = moving()
+    bench.tell(Mode.RUN, FAR)
+    if of == "plan":
+        bench.command = bench.command._replace(issued=bench.time + 1000)
+    state = bench.arm.state()._replace(time=bench.time + (1000 if of == "arm" else 0))
+    bench.controller.tick(bench.time, bench.command, state)
+    assert bench.controller.mode == Mode.HALT and "1e+03 s ahead" in bench.controller.reason
+
+
+def test_after_a_gap_without_ticks_it_halts_where_the_arm_is():
+    """A process that was stopped goes on with the newest plan; the arm has come to rest meanwhile."""
+    bench = moving()
+    before = bench.arm.joints.copy()
+    bench.time += 3.0
+    bench.tell(Mode.RUN, FAR)
+    bench.tick()
+    assert bench.controller.mode == Mode.HALT and bench.controller.reason == "the controller stood still for 3.0 s"
+    bench.run(FAR, 0.5)
+    assert np.array_equal(bench.controller.joints, before) and not bench.controller.moving
+    bench.tell(Mode.RUN, FAR, resume=True)
+    bench.tick(5)
+    assert bench.controller.mode == Mode.RUN
+    bench.check()
+
+
 def test_numbers_that_are_none_halt():
     bench = moving()
     bench.tell(Mode.RUN, [FAR, (np.nan, 0, 0)])

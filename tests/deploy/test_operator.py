@@ -149,6 +149,7 @@ def test_a_stranger_neither_sees_nor_moves_anything(page):
     for address in (f"{bare}stop", f"{bare}stop?token=guess", f"{bare}lead?token=%C3%A9"):
         assert post(address, b"[1, 2]") == 403
     assert post(made.address.replace("/?", "/stop?"), Host="evil.example") == 403  # another name for this machine
+    assert post(bare) == 403
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(f"{bare}stream", timeout=30)
     assert not told.heard

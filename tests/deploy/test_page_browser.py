@@ -49,14 +49,23 @@ def test_the_tool_is_led_by_the_mouse_and_released_in_order():
     try:
         with playwright.sync_playwright() as started:
             browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-            page = browser.new_page(viewport={"width": 1280, "height": 1100})
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            assert not shown.wait(0.0)
             page.goto(shown.address, wait_until="domcontentloaded")
+            assert shown.wait(LONG)  # as a run does before it begins
+            assert "token" not in page.url
+            page.reload(wait_until="domcontentloaded")  # as often as one likes
             shown.show(step())
             page.wait_for_function("document.getElementById('picture').naturalWidth === 640", timeout=1e3 * LONG)
-            page.mouse.move(640, 480)  # the page shows the picture twice as large
+            for name in ("#stop", "#pause", "#picture"):
+                box = page.locator(name).bounding_box()
+                assert box["y"] >= 0 and box["y"] + box["height"] <= 800  # all of it without scrolling
+            scale = min(box["width"] / 640, box["height"] / 480)  # the picture is whole, in the middle of its box
+            x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+            page.mouse.move(x, y)
             page.mouse.down()
             listener.until(("lead", 320.0, 240.0))
-            page.mouse.move(200, 100)
+            page.mouse.move(x - 220 * scale, y - 190 * scale)
             listener.until(("lead", 100.0, 50.0))  # sent again and again while the mouse is held
             page.mouse.up()
             listener.until(("release",))

@@ -43,7 +43,7 @@ def policy():
 class Stage:
     """An arm, its controller and a runner in lockstep."""
 
-    def __init__(self, policy, folder, *, eyes=None, config=None, **more):
+    def __init__(self, policy, folder, *, eyes=None, config=None, freezes=np.inf, ahead=0.0, **more):
         self.clock, self.folder = LockstepClock(), folder
         self.arm = LaggingArm(joints_at((0.1, 0.4, 0.008)), self.clock)
         self.start = self.arm.joints.copy()
@@ -53,7 +53,7 @@ class Stage:
         self.runner = Runner(
             policy,
             self.control,
-            Camera(self.clock),
+            Camera(self.clock, freezes=freezes, ahead=ahead),
             self.eyes,
             self.clock,
             KINEMATICS,
@@ -196,6 +196,27 @@ def test_a_body_out_of_sight_stops_it(tmp_path, policy):
     assert result.reason == "no sight for 1 s: the target is hidden"
     alarms = [line["alarm"] for line in stage.notes("step")]
     assert alarms[:6] == [""] * 6 and "the target is hidden" in alarms
+
+
+def test_a_camera_that_repeats_its_picture_stops_it(tmp_path, policy):
+    """Its time stamps go on; while the arm stands still, the picture of a simulated camera may well be the same."""
+    stage = Stage(policy, tmp_path, freezes=0.6)
+    result = stage.runner.run(seed=0)
+    stage.finish()
+    assert result.reason.startswith("the camera has repeated its picture for 1.")
+    assert stage.notes("step")[-1]["image_time"] == pytest.approx(0.6, abs=0.11)
+    there = Stage(policy, tmp_path / "there", freezes=0.0, config=RunConfig(max_steps=30))
+    there.runner.take_over(lambda estimate: estimate.observation[:2])
+    assert there.runner.run(seed=0).reason == "30 steps"
+    there.finish()
+
+
+def test_pictures_of_the_future_stop_it(tmp_path, policy):
+    stage = Stage(policy, tmp_path, ahead=1000.0)
+    result = stage.runner.run(seed=0)
+    stage.finish()
+    assert "expected pictures of the present, found one from 1e+03 s ahead" in result.reason
+    assert np.ptp(np.array(stage.arm.sent), axis=0).max() == 0
 
 
 def test_it_does_not_move_before_everything_was_seen(tmp_path, policy):

@@ -16,6 +16,8 @@ from closedform.policies.agent import act_together
 from closedform.serve import Service
 from closedform.store.recorded_steps import RecordedSteps
 from tests.conftest import planar_demos, random_demos
+from tests.fleet.spoiled import spoil
+from tests.retrieval.test_symmetry_search import pushes
 
 pytest.importorskip("lancedb", reason="LanceDB is not installed: make test-fleet")
 
@@ -58,7 +60,7 @@ def check_plans(policy, episodes, **parameters):
 
 def test_it_follows_what_is_pushed_and_removed(table, follow):
     policy = follow()
-    assert policy.refresh() and check_plans(policy, EPISODES[:4]) == (4, True, "")
+    assert policy.refresh() and check_plans(policy, EPISODES[:4]) == (4, True, "", "")
     names = table.push(EPISODES[4:6], task="walk").stored
     table.push(EPISODES[6:7], task="swim")
     table.push(EPISODES[0:2], task="walk")  # which are there already
@@ -84,7 +86,7 @@ def test_it_goes_on_while_the_store_is_away(tmp_path, table, follow):
     again = follow()  # opens what the replica has
     assert not again.refresh() and not check_plans(again, EPISODES[:4]).connected
     (tmp_path / "away").rename(tmp_path / "fleet")
-    assert again.refresh() and check_plans(again, EPISODES[:5]) == (5, True, "")
+    assert again.refresh() and check_plans(again, EPISODES[:5]) == (5, True, "", "")
 
 
 def test_plans_made_together_say_that_the_store_is_away(tmp_path, table, follow):
@@ -147,7 +149,7 @@ def test_whatever_the_engine_raises_plans_go_on(table, follow, monkeypatch):
         raise ZeroDivisionError("in the engine")
 
     monkeypatch.setattr(FleetTable, "refresh", broken)
-    assert not policy.refresh() and check_plans(policy, EPISODES[:4]) == (4, False, "in the engine")
+    assert not policy.refresh() and check_plans(policy, EPISODES[:4]) == (4, False, "in the engine", "")
     monkeypatch.undo()
     assert policy.refresh() and check_plans(policy, EPISODES[:5]).connected
 
@@ -298,3 +300,73 @@ def test_a_replica_is_of_one_process_and_one_fleet(tmp_path, table, follow):
     FleetTable.create(tmp_path / "fleet").push(EPISODES[6:], task="walk")
     policy = follow("other")
     assert not policy.refresh() and "found another table there" in check_plans(policy, EPISODES[:4]).problem
+
+
+def mirrored(seed, n):
+    """Demonstrations that show a mirror symmetry, which is looked for up to 50 of them."""
+    return pushes(seed, n, 24)
+
+
+@pytest.mark.parametrize("steps", [(40, 60), (40, 60, 45), (8, 14), (20, 24)])
+def test_however_it_grew_it_plans_as_one_made_of_what_it_holds(tmp_path, steps, caplog):
+    """Over the numbers of episodes for which symmetry is looked for, in both directions."""
+    table, everything = FleetTable.create(tmp_path / "fleet"), mirrored(0, max(steps))
+    names = list(table.push(everything[: steps[0]]).stored)
+    with FleetPolicy(table.uri, cache=tmp_path / "a", period=None, **PARAMETERS) as policy:
+        before, seen = policy.found_symmetry, everything[3].observations[5] + 0.01
+        plan = policy.plan(seen, seed=0)
+        for n in steps[1:]:
+            if n > len(names):
+                names += table.push(everything[len(names) : n]).stored
+            table.remove(names[n:])
+            del names[n:]
+            assert policy.refresh()
+            held = everything[:n]
+            made = ClosedFormPolicy(held, **PARAMETERS)
+            assert policy.found_symmetry == made.found_symmetry == (10 <= n <= 50)
+            plan, wanted = policy.plan(seen, seed=0), made.plan(seen, seed=0)
+            np.testing.assert_array_equal(plan.actions, wanted.actions)
+            assert plan.replica is not None
+            if before != policy.found_symmetry:
+                words = "count as well" if policy.found_symmetry else "do not count"
+                assert plan.replica.changed == f"with {n} episodes, mirror images of the episodes {words}"
+                assert plan.replica.changed in caplog.text
+            before = policy.found_symmetry
+        with FleetPolicy(table.uri, cache=tmp_path / "b", period=None, **PARAMETERS) as other:
+            np.testing.assert_array_equal(other.plan(seen, seed=0).actions, plan.actions)
+    with FleetPolicy(table.uri, cache=tmp_path / "a", period=None, **PARAMETERS) as again:  # from the replica alone
+        np.testing.assert_array_equal(again.plan(seen, seed=0).actions, plan.actions)
+
+
+def test_the_order_of_pushes_changes_no_plan(tmp_path):
+    demos, plans = mirrored(1, 30), []
+    for name, order in (("a", range(30)), ("b", reversed(range(30)))):
+        table = FleetTable.create(tmp_path / name)
+        for index in order:
+            table.push(demos[index : index + 1])
+        with FleetPolicy(table.uri, cache=tmp_path / f"{name}-cache", period=None, **PARAMETERS) as policy:
+            assert policy.found_symmetry
+            plans.append(policy.plan(demos[3].observations[5] + 0.01, seed=0).actions)
+    np.testing.assert_allclose(*plans, rtol=1e-9, atol=1e-9)
+
+
+def test_horizons_follow_the_rate(tmp_path):
+    """As for a policy that is made of the same demonstrations."""
+    fast = random_demos(np.random.default_rng(3), 4, 600, 3, 2)
+    fast = Demos(fast.episodes, rate=100.0)
+    table = FleetTable.create(tmp_path / "fleet")
+    table.push(fast)
+    with FleetPolicy(table.uri, cache=tmp_path / "cache", period=None, choose_shrinkage=False) as policy:
+        assert policy.config == ClosedFormPolicy(fast, choose_shrinkage=False).config
+        assert policy.config.n_action_steps > 12
+
+
+def test_a_row_that_no_push_writes_is_left_out_by_name(table, follow):
+    policy = follow()
+    spoil(table, time=2**62)
+    table.push(EPISODES[4:5], task="walk")
+    spoil(table, n_steps=-1)
+    assert policy.refresh()
+    state = check_plans(policy, EPISODES[:5])
+    assert state.connected and state.rows == 7 and "left out: row 6, episode" in state.problem
+    check_plans(follow("other"), EPISODES[:5])

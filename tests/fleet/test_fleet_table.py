@@ -16,6 +16,7 @@ from closedform.errors import ConfigError, DataError, LoadError, SaveError
 from closedform.fleet import FleetTable, Where
 from closedform.fleet.fleet_table import live
 from tests.conftest import planar_demos, random_demos
+from tests.fleet.spoiled import spoil
 
 pytest.importorskip("lancedb", reason="LanceDB is not installed: make test-fleet")
 
@@ -304,6 +305,63 @@ def test_a_damaged_episode_is_refused(table, monkeypatch):
     monkeypatch.setattr(FleetTable, "_numbers", lambda self, rows: [(rows[0], {**numbers, "observations": damaged})])
     with pytest.raises(DataError, match="checksum mismatch"):
         table.demos()
+
+
+def test_the_episodes_beside_a_damaged_one_are_pulled(table, monkeypatch):
+    table.push(Demos(episodes_of([0, 1])))
+    read = FleetTable._numbers
+
+    def damaging(self, rows):
+        for number, (row, numbers) in enumerate(read(self, rows)):
+            yield row, {**numbers, **({"actions": numbers["actions"][::-1]} if not number else {})}
+
+    monkeypatch.setattr(FleetTable, "_numbers", damaging)
+    same(table.demos(), episodes_of([1]))
+    assert "checksum mismatch" in table.quarantined[0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"time": 2**62},
+        {"time": -(2**62)},
+        {"time": None},
+        {"n_steps": -1},
+        {"n_steps": 2**40},
+        {"n_bytes": -1},
+        {"kind": "other"},
+        {"episode": "x"},
+        {"episode": None},
+        {"rate": -1.0},
+        {"layout": "{"},
+        {"layout": None},
+        {"task": None},
+        {"task": "two\nlines"},
+    ],
+)
+def test_rows_that_no_push_writes_are_left_out_by_name(tmp_path, table, wrong, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    table.push(Demos(episodes_of([0])))
+    spoil(table, **wrong)
+    table.push(Demos(episodes_of([1])))
+    for action in (["status"], ["list"], ["pull", "pulled"]):
+        main(["fleet", action[0], "fleet", *action[1:]])
+        error = capsys.readouterr().err
+        assert "left out: row 1, episode" in error and error.count("\n") == 1
+    same(load_demos("pulled"), episodes_of([0, 1]))
+
+
+def test_what_list_shows_is_what_remove_takes(tmp_path, table, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    table.push(Demos(episodes_of([0, 1])), task="walk")
+    table.push(Demos(episodes_of([2])), task="swim")
+    main(["fleet", "list", "fleet", "--task", "walk"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and all("walk" in line for line in lines)
+    main(["fleet", "remove", "fleet", lines[1].split()[1]])
+    capsys.readouterr()
+    main(["fleet", "list", "fleet", "--json"])
+    assert [json.loads(line)["number"] for line in capsys.readouterr().out.splitlines()] == [0, 2]
 
 
 def test_merging_files_changes_neither_rows_nor_their_numbers(tmp_path, table, monkeypatch, capsys):

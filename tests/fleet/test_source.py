@@ -60,7 +60,10 @@ def test_serve_searches_in_the_store(table):
         (["serve", "fleet:fleet?cache=a&search=b"], "expected fleet:URI?cache=FOLDER"),
         (["serve", "fleet:fleet?cache=a&cache=b"], "expected fleet:URI?cache=FOLDER"),
         (["serve", "fleet:fleet?cache=a&color=red"], "where: expected some of task"),
-        (["serve", "fleet:fleet?cache=a", "--learn"], "expected neither --policy nor --learn with a fleet"),
+        (
+            ["serve", "fleet:fleet?cache=a", "--learn", "--token", "key"],
+            "expected neither --policy nor --learn with a fleet",
+        ),
         (["serve", "fleet:fleet?cache=a", "--set", "tua=1"], "unknown parameter 'tua'"),
         (["serve", "fleet:fleet?search=walk"], "expected windows to search, found none"),
         (["serve", "fleet:nowhere?cache=a"], "expected a fleet, found none"),

@@ -96,7 +96,7 @@ def test_the_preset_paper_is_the_papers_algorithm_and_nothing_else():
 @pytest.mark.parametrize("name", RENAMED)
 def test_an_old_name_is_answered_with_the_new_one(name):
     with pytest.raises(ConfigError, match=f"'{name}' is called '{RENAMED[name]}' now"):
-        ClosedFormConfig.preset("default", **{name: True})
+        ClosedFormConfig.check_name(name)
     assert RENAMED[name] in asdict(PAPER)
 
 

@@ -87,7 +87,8 @@ def robot(address):
 def test_ping_and_modalities(robot):
     assert robot.ask("ping") == {"status": "ok", "message": "Server is running"}
     found = robot.ask("get_modality_config")
-    assert list(found) == ["video", "state", "action", "language"]
+    assert list(found) == ["state", "action", "language"]
+    assert all(config["as_json"]["modality_keys"] for config in found.values())  # GR00T's clients refuse others
     assert all(config["__ModalityConfig_class__"] is True for config in found.values())
     assert found["state"]["as_json"] == {
         "delta_indices": [0],
@@ -108,6 +109,21 @@ def test_actions_are_the_agents_in_the_form_of_the_request(robot, policy, form):
         assert actions == {"hand_position": form(expected)}
     assert info["demonstrations"] and sum(info["weights"]) == pytest.approx(1)
     assert info["familiarity"]["alarm"] is False and info["cut_short"] is False and info["server_timing"]
+
+
+@pytest.mark.parametrize("form", [npy, mnp])
+def test_each_robot_of_a_batch_gets_its_own_plans(robot, policy, form):
+    """Arrays (B, T, D): robot i plans as an agent of its own, with the seed of the first one and i."""
+    agents = [policy.agent(seed=4 + i) for i in range(3)]
+    robot.ask("reset", {"options": {"seed": 4}})
+    for step in (0, 4, 8):
+        seen = np.stack([DEMOS.episodes[i].observations[step] for i in range(3)]).astype(np.float32)[:, None]
+        parts = {"hand_position": seen[..., :2], "block_position": seen[..., 2:4], "block_angle": seen[..., 4:]}
+        observation = {"state": {name: form(np.ascontiguousarray(part)) for name, part in parts.items()}}
+        actions, info = robot.ask("get_action", {"observation": observation})
+        expected = [agent.plan(each[0]).actions for agent, each in zip(agents, seen, strict=True)]
+        assert actions == {"hand_position": form(np.stack(expected).astype(np.float32))}
+    assert [sum(each["weights"]) for each in info["robots"]] == pytest.approx([1, 1, 1])
 
 
 def test_a_client_of_the_version_before(robot):
@@ -141,6 +157,11 @@ def test_robots_are_apart(address, policy):
     [
         ({"endpoint": "kill"}, "expected ping, get_modality_config, get_action or reset, found 'kill'"),
         ({"endpoint": []}, "endpoint: expected"),
+        ({"endpoint": None}, "endpoint: expected"),
+        ({"endpoint": npy(np.zeros(3))}, "endpoint: expected"),
+        ({"endpoint": mnp(np.array(["ping", "ping"]))}, "endpoint: expected"),
+        ({"endpoint": {b"nd": True, b"type": "|S0", b"kind": b"", b"shape": [2**31], b"data": b""}}, "of no width"),
+        ({"endpoint": "reset", "data": {"options": {"session_id": npy(np.zeros(3))}}}, "session_id: expected"),
         ([], "a map of names to values"),
         ({"endpoint": "get_action", "data": 3}, "data: expected a map"),
         ({"endpoint": "get_action", "data": {"observation": 3}}, "observation: expected a map"),
@@ -151,7 +172,15 @@ def test_robots_are_apart(address, policy):
         ),
         (
             {"endpoint": "get_action", "data": {"observation": {"state": {"hand_position": npy(np.zeros((2, 1, 2)))}}}},
-            "hand_position: expected a batch of one robot, (1, T, D), found shape (2, 1, 2)",
+            "robot 0 of the batch: expected 'observation', an array of 5 numbers",
+        ),
+        (
+            {"endpoint": "get_action", "data": {"observation": {"state": {"a": npy(np.zeros((2, 1, 2))), "b": [1]}}}},
+            "state: expected arrays (B, T, D) of at most 256 robots, found a (2, 1, 2), b",
+        ),
+        (
+            {"endpoint": "get_action", "data": {"observation": {"state": {"a": npy(np.zeros((0, 1, 2)))}}}},
+            "state: expected arrays (B, T, D)",
         ),
         ({"endpoint": "reset", "data": {"options": {"seed": -1}}}, "seed: expected"),
         (
@@ -184,9 +213,13 @@ def test_a_huge_message_is_not_read(policy):
 
 def test_tokens(policy):
     with serving(policy, ServeConfig(port=0, token="right"), dialect="gr00t") as address, Robot(address) as robot:
-        for token in ({}, {"api_token": "wrong"}, {"api_token": None}):
+        for token in ({}, {"api_token": "wrong"}, {"api_token": None}, {"api_token": 1}):
             assert "Unauthorized" in robot.ask("ping", **token)["error"]
         assert robot.ask("ping", api_token="right")["status"] == "ok"
+    with serving(policy, ServeConfig(port=0, token="None"), dialect="gr00t") as address, Robot(address) as robot:
+        for token in ({}, {"api_token": None}):  # a token may be any text, also that of nothing
+            assert "Unauthorized" in robot.ask("ping", **token)["error"]
+        assert robot.ask("ping", api_token="None")["status"] == "ok"
 
 
 def test_a_port_in_use_is_one_line(address, policy):
@@ -214,6 +247,9 @@ def test_npy_files_that_lie_are_refused_without_taking_memory():
     np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (2**40,)})
     with pytest.raises(DataError, match="expected 8796093022208 bytes"):
         read_npy(file.getvalue() + bytes(16))
+    for header in (b"{[]: 1}", b"[" * 500, b"{'descr': ((),), 'fortran_order': 0, 'shape': ()}", b"\xff", b"x" * 9000):
+        with pytest.raises(DataError, match="npy file"):
+            read_npy(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": "|O", "fortran_order": False, "shape": (1,)})
     with pytest.raises(DataError, match=r"found dtype '\|O'"):

@@ -1,6 +1,7 @@
 """The monitor in front of a policy server: what passes, what is added, and what happens when the alarm lasts."""
 
 import contextlib
+import threading
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip("websockets", reason="needs the extra serve")
 msgpack = pytest.importorskip("msgpack", reason="needs the extra serve")
 from websockets.exceptions import ConnectionClosed  # noqa: E402
 from websockets.sync.client import connect  # noqa: E402
+from websockets.sync.server import serve  # noqa: E402
 
 from closedform import wire  # noqa: E402
 from closedform.client import Client  # noqa: E402
@@ -22,7 +24,7 @@ from closedform.wire import pack, unpack, with_key  # noqa: E402
 
 DEMOS = planar_demos(np.random.default_rng(0))
 HERE = DEMOS.episodes[2].observations[3]
-FAR = HERE + 50
+FAR = HERE + 5
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +193,107 @@ def test_observations_that_cannot_be_read_raise_the_alarm(service, policy):
 def test_monitors_that_cannot_be(service, options, message):
     with pytest.raises(ConfigError, match=message):
         Monitor(service, **options)
+
+
+@contextlib.contextmanager
+def behind(answer):
+    """A policy server that packs what `answer` makes of each request; bytes as they are."""
+
+    def handle(connection):
+        connection.send(pack({"policy": "another"}))
+        for message in connection:
+            reply = answer(unpack(message))
+            connection.send(reply if isinstance(reply, bytes) else pack(reply))
+
+    with serve(handle, "127.0.0.1", 0, compression=None) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("endpoint", [None, "act", 3, np.zeros(2)])
+def test_every_request_is_judged_whatever_it_asks_for(service, endpoint):
+    """The policy behind the monitor may answer all of them with actions."""
+    with (
+        behind(lambda request: {"actions": np.zeros((2, 2))}) as address,
+        monitoring(Monitor(service), address) as monitored,
+        Client(monitored) as client,
+    ):
+        assert client.infer(FAR, endpoint=endpoint)["monitor"]["alarm"] is True
+
+
+def test_actions_in_reply_to_a_request_that_is_not_judged_are_refused(service):
+    """openpi's own server takes every request for one of actions."""
+    with behind(lambda request: {"actions": np.zeros((2, 2))}) as address:
+        for endpoint in ("reset", "add"):
+            with (
+                monitoring(Monitor(service), address) as monitored,
+                Client(monitored) as client,
+                pytest.raises(ServeError, match=f"expected no actions in the reply to '{endpoint}'"),
+            ):
+                client.infer(FAR, endpoint=endpoint)
+
+
+def test_actions_that_are_not_finite_raise_the_alarm(service, policy):
+    replies = {"actions": np.full((2, 2), np.nan)}, {"actions": {"arm": np.zeros((2, 1)), "hand": [np.inf]}}
+    for reply in replies:
+        with behind(lambda request, reply=reply: reply) as address, contextlib.ExitStack() as stack:
+            client = stack.enter_context(watched(service, address))
+            said = client.infer(HERE)["monitor"]
+            assert said["alarm"] is True and "not finite" in said["problem"]
+            client = stack.enter_context(watched(service, address, then="stop"))
+            with pytest.raises(ServeError, match=r"stopped: the actions .* are not finite"):
+                client.infer(HERE)
+    with (
+        behind(lambda request: replies[0]) as address,
+        watched(service, address, then="fallback", fallback=Service(policy)) as client,
+    ):
+        reply = client.infer(HERE)
+        assert np.isfinite(reply["actions"]).all() and reply["monitor"]["acting"] == "fallback"
+
+
+def test_a_reply_that_cannot_be_read_is_not_passed_on(service):
+    with (
+        behind(lambda request: b"\xdf\xff\xff\xff\xff") as address,
+        watched(service, address) as client,
+        pytest.raises(ServeError, match="the reply of the policy behind this monitor: expected a msgpack"),
+    ):
+        client.infer(HERE)
+
+
+def test_a_new_name_does_not_end_an_alarm(service, upstream):
+    with watched(service, upstream, then="stop", after=3) as client:
+        for name in ("a", "b"):
+            client.infer(FAR, session_id=name)
+        with pytest.raises(ServeError, match="stopped: out of the range of the demonstrations for 3 observations"):
+            client.infer(FAR, session_id="c")
+
+
+def test_clients_that_leave_while_the_policy_hangs_leave_no_connections(service):
+    asked, left = threading.Semaphore(0), threading.Semaphore(0)
+
+    def handle(connection):
+        connection.send(pack({}))
+        connection.recv()
+        asked.release()
+        with pytest.raises(ConnectionClosed):
+            connection.recv(timeout=60)
+        left.release()
+
+    with serve(handle, "127.0.0.1", 0, compression=None) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with monitoring(Monitor(service), f"ws://127.0.0.1:{server.socket.getsockname()[1]}") as address:
+                with contextlib.ExitStack() as stack:
+                    clients = [stack.enter_context(connect(address)) for _ in range(5)]
+                    for client in clients:
+                        client.recv()
+                        client.send(pack({"observation": HERE}))
+                    assert all(asked.acquire(timeout=60) for _ in clients)
+                assert all(left.acquire(timeout=60) for _ in clients)  # while the monitor goes on
+        finally:
+            server.shutdown()

@@ -74,6 +74,13 @@ def test_an_error_is_a_text_and_then_1011(address):
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1011
 
 
+def test_an_array_as_endpoint_is_a_mistake_of_the_client(address, caplog):
+    for endpoint in (np.zeros(3), np.array(["add", "add"]), None):
+        with Client(address) as client, pytest.raises(ServeError, match="endpoint: expected infer, reset or add"):
+            client.infer(HERE, endpoint=endpoint)
+    assert "internal" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "message", ["text", b"", b"\xc1", msgpack.packb(3), b"\x91" * 9000, pack({"x": "\u00e9" * 500})]
 )
@@ -288,6 +295,8 @@ def test_a_port_in_use_is_one_line(address, policy):
         ("max_megabytes", 0),
         ("host", ""),
         ("n_threads", 0),
+        ("host", "0.0.0.0"),  # without a token
+        ("host", "::"),
     ],
 )
 def test_configurations_that_cannot_be(name, value):

@@ -10,6 +10,7 @@ from closedform.analysis.familiarity import measure_familiarity
 from closedform.demos.chosen_layouts import choose_layouts
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.serve import Service, service, session
+from closedform.serve.action_range import ActionRange
 from closedform.serve.observations import ObservationReader, entry_names
 from closedform.weights.terms.action_prefix import ActionPrefix
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
@@ -49,8 +50,41 @@ def test_a_reply_is_the_agents_plan_and_says_what_is_behind_it(served):
 
 
 def test_an_observation_far_away_raises_the_alarm(served):
-    reply = served.answer({"observation": HERE + 50}, served.open())
+    reply = served.answer({"observation": HERE + 5}, served.open())
     assert reply["familiarity"]["alarm"] and reply["familiarity"]["share_nearer"] == 1
+
+
+def test_actions_far_outside_the_demonstrated_range_are_not_served(served):
+    far = HERE + 1e12  # finite, in the frame of a body far away
+    with pytest.raises(DataError, match=r"alarm: .*far outside the demonstrated range.*--any-actions"):
+        served.answer({"observation": far}, served.open())
+    asked_for = Service(served.policy, any_actions=True)
+    reply = asked_for.answer({"observation": far}, asked_for.open())
+    assert reply["familiarity"]["alarm"] and reply["actions"].min() > 1e11
+    one = Demos(DEMOS.episodes[:1], DEMOS.observation_layout, DEMOS.action_layout)
+    alone = Service(ClosedFormPolicy(one, n_diffusion_steps=5))  # which has no alarm
+    with pytest.raises(DataError, match="far outside the demonstrated range"):
+        alone.answer({"observation": far}, alone.open())
+    for demos in (DEMOS, choose_layouts(displaced_demos(), "infer").demos):  # also where targets are planned
+        policy = ClosedFormPolicy(demos, n_diffusion_steps=5)
+        limits = ActionRange.of(policy)
+        assert all(limits.problem(episode.actions) is None for episode in demos)
+        assert limits.problem(np.full((2, policy.action_layout.width), 1e9)) is not None
+
+
+def test_keys_of_a_request_can_be_chosen():
+    """As DROID's: their numbers follow each other."""
+    keys = "observation/joint_position", "observation/gripper_position"
+    served = Service(ClosedFormPolicy(DEMOS, n_diffusion_steps=5), keys=keys)
+    request = {keys[0]: HERE[:4], keys[1]: HERE[4:], "observation/wrist_image_left": np.zeros((2, 2, 3), np.uint8)}
+    reply = served.answer({**request, "seed": 0}, served.open())
+    expected = served.policy.agent(seed=0).plan(HERE).actions
+    np.testing.assert_array_equal(reply["actions"], expected)
+    assert reply["ignored_keys"] == ["observation/wrist_image_left"]
+    assert list(served.metadata()["observation_keys"]) == list(keys)
+    for wrong in ({keys[0]: HERE[:4]}, {keys[0]: HERE[:4], keys[1]: HERE}, {"observation": HERE}):
+        with pytest.raises(DataError, match="expected"):
+            served.answer(wrong, served.open())
 
 
 def test_a_plan_cut_by_the_deadline_says_so():

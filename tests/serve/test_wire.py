@@ -1,5 +1,7 @@
 """Messages: what is packed is unpacked again, as openpi writes it, and nothing malformed gets through or runs."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from closedform.errors import ClosedFormError, DataError
 
 msgpack = pytest.importorskip("msgpack", reason="needs the extra serve")
-from closedform.wire import LARGEST, pack, unpack  # noqa: E402
+from closedform.wire import LARGEST, pack, unpack, with_key  # noqa: E402
 
 KINDS = st.one_of(
     hnp.floating_dtypes(sizes=(16, 32, 64)), hnp.integer_dtypes(), hnp.unsigned_integer_dtypes(), hnp.boolean_dtypes()
@@ -66,9 +68,11 @@ def array(**changes):
     [
         *(
             array(dtype=dtype)
-            for dtype in ("|O", "O", "<c8", "|V4", "f4,f4", "(2,)f4", "object", "f99", "M8[x]", 3, None)
+            for dtype in ("|O", "O", "<c8", "|V4", "f4,f4", "(2,)f4", "object", "f99", "M8[x]", 3, None, "S", "<U0")
         ),
         *(array(shape=shape) for shape in ([3], [-1, -2], [2**62, 2**62], [2.0], [True, 2], None, "2", [1] * 64)),
+        array(shape=[0, 2**47, 2**47], data=b""),
+        *(msgpack.packb({b"__npgeneric__": True, b"data": 2**31, b"dtype": dtype}) for dtype in ("S", "S1", "U1")),
         *(array(data=data) for data in (b"", None, "text", [1, 2])),
         msgpack.packb({b"__npgeneric__": True, b"data": {}, b"dtype": "<f4"}),
         msgpack.packb({b"__npgeneric__": True, b"data": 0, b"dtype": "O"}),
@@ -85,6 +89,23 @@ def array(**changes):
 def test_what_is_malformed_is_refused(data):
     with pytest.raises(DataError):
         unpack(data)
+
+
+@pytest.mark.parametrize("dtype", ["S", "|S0", "<U", "U0"])
+def test_texts_of_no_width_take_no_memory(dtype):
+    """55 bytes that say 2 GB: numpy would make room for every one of them."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="of no width"):
+            unpack(array(dtype=dtype, shape=[2_000_000_000], data=b""))
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_map_that_says_it_is_full_gets_no_further_key():
+    with pytest.raises(DataError, match="map of 4294967295 elements"):
+        with_key(b"\xdf\xff\xff\xff\xff", "monitor", {})
 
 
 @given(st.binary(max_size=60), st.data())

@@ -102,6 +102,16 @@ def test_demonstrate_let_go_grab_delete_undo_and_reload(page, server):
     assert page.locator(".take").count() == 2
 
 
+def test_the_token_leaves_the_address_bar_and_stays_with_the_tab(page, browser, server):
+    assert "token" not in page.url
+    page.reload()
+    until(page, "window.studio?.stage.frame && studio.state.takes")
+    stranger = browser.new_page()
+    stranger.goto(page.url)
+    until(stranger, "document.getElementById('who').textContent.includes('open the address that')")
+    stranger.close()
+
+
 def test_the_hand_follows_the_mouse(page):
     page.mouse.move(*at(page, 30, 70))
     page.mouse.down()
@@ -122,6 +132,13 @@ def test_two_tabs(page, browser, server):
     other = browser.new_page()
     opened(other, server)
     until(other, "!studio.state.drives")
+    other.keyboard.press("z")  # which is refused, with a notice
+    other.locator("#notices p").first.wait_for()
+    scene = other.locator("#stage").bounding_box()
+    for name in ("#watching", "#notices p"):  # they cover the scene alone, none of the controls and no legend
+        box = other.locator(name).first.bounding_box()
+        assert scene["x"] <= box["x"] and box["x"] + box["width"] <= scene["x"] + scene["width"]
+        assert scene["y"] <= box["y"] and box["y"] + box["height"] <= scene["y"] + scene["height"]
     other.locator("#claim").click()
     until(other, "studio.state.drives")
     until(page, "!studio.state.drives")

@@ -6,10 +6,13 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from closedform import ClosedFormPolicy, Demos
+from closedform import ClosedFormPolicy, Demos, Episode, Layout
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
+from closedform.evaluation.drawing import Drawing, Placement
+from closedform.evaluation.environment import StepResult
 from closedform.studio import Collection, Session
 from closedform.studio.session import SHORTEST
+from closedform.studio.take import Take
 from tests.studio.toys import ACTIONS, OBSERVATIONS, Table, demonstrate, make_session, template, until_next
 
 
@@ -292,16 +295,11 @@ def test_the_map_is_familiar_where_the_hand_was_demonstrated():
     assert session.answers.map is None
 
 
-def test_environments_without_a_drawing_are_refused():
-    class Plain(Table):
-        drawing = None
+def test_environments_that_nothing_is_known_of_are_refused():
+    class Plain(Bare):
+        observation_layout = Layout.plain(5)
 
-        def __getattribute__(self, name):
-            if name == "drawing":
-                raise AttributeError(name)
-            return super().__getattribute__(name)
-
-    with pytest.raises(ConfigError, match="drawing"):
+    with pytest.raises(ConfigError, match=r"something to show and to move.*drawing"):
         Session(Plain(), Collection(template()))
 
 
@@ -347,3 +345,40 @@ def test_memory_grows_only_by_what_is_remembered():
         tracemalloc.stop()
     assert len(session.collection.takes) == 60 and not session.collection.held
     assert grown / n_steps < 1000  # bytes
+
+
+class Bare:
+    """Says neither how it looks nor renders: its layout says where bodies are."""
+
+    observation_layout = Layout.of(("hand", "position", 2), ("puck", "position", 2), ("puck", "angle", 1))
+    action_layout, max_steps, rate = Table.action_layout, Table.max_steps, Table.rate
+
+    def __init__(self):
+        self._table = Table()
+
+    def reset(self, seed):
+        return np.append(self._table.reset(seed), 0.5)
+
+    def step(self, action):
+        result = self._table.step(action)
+        return StepResult(np.append(result.observation, 0.5), result.score, result.success, result.done)
+
+
+def test_a_scene_without_a_drawing_is_drawn_from_its_layout():
+    still = Episode(np.zeros((4, 5)), np.zeros((4, 2)))
+    layouts = Bare.observation_layout, Bare.action_layout
+    session = Session(
+        Bare(), Collection(ClosedFormPolicy(Demos([still], *layouts, Bare.rate)), rate=Bare.rate, env="bare")
+    )
+    assert session.placement is not None
+    drawing, pose = session.placement.drawing, session.frame()["poses"]["puck"]
+    left, right, bottom, top = drawing.extent
+    assert drawing.bodies["hand"].radius > 0 and drawing.bodies["puck"].polygons and pose[2] == 0.5
+    assert left < pose[0] < right and bottom < pose[1] < top
+    small = Placement(Drawing.of_layout(Bare.observation_layout, np.eye(5)), *layouts)  # of about a meter
+    episode = Episode(np.linspace(0, 1, 100)[:, None] * np.ones(5), np.zeros((100, 2)))
+    path = np.array(Take(0, "demonstration", episode).summary(small)["path"])
+    assert len(np.unique(path[:, 0])) == len(path)  # and no staircase
+    demonstrate(session, 30)
+    until_next(session)
+    assert len(session.collection.takes) == 1

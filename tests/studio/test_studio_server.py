@@ -62,11 +62,12 @@ def say(connection, kind, **content):
     connection.send(json.dumps({"type": kind, **content}))
 
 
-@pytest.mark.parametrize("path", ["/", "/export/folder"])
-def test_without_the_token_nothing_is_served(server, path):
+def test_without_the_token_nothing_of_the_session_is_served(server):
+    """The page without it is the same for everybody; a tab that has it may be loaded again."""
+    assert page(server).read() == page(server, token=False).read()
     for wrong in ("", "?token=", "?token=wrong", "?token=%ff"):
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(server.address.split("/?")[0] + path + wrong, timeout=20)
+            urllib.request.urlopen(server.address.split("/?")[0] + "/export/folder" + wrong, timeout=20)
     with pytest.raises(ConnectionRefused):
         connect(server.address.replace("http", "ws", 1).split("/?")[0] + "/socket?token=wrong")
 
@@ -76,6 +77,26 @@ def test_other_origins_are_refused(server):
         socket(server, origin="http://example.com")
     with socket(server, origin=server.address.split("/?")[0]) as connection:
         wait_for(connection, "hello")
+
+
+def test_names_of_others_that_lead_here_are_refused(server):
+    """A page of an attacker whose name resolves to 127.0.0.1 is of the same origin, for the browser."""
+    for path in ("/", "/export/folder"):
+        for host, status in (("attacker.example", 403 if path == "/" else 401), (f"localhost:{server.port}", 200)):
+            asked = urllib.request.Request(server.address.replace("/?", f"{path}?"), headers={"Host": host})
+            try:
+                found = urllib.request.urlopen(asked, timeout=20).status
+            except urllib.error.HTTPError as error:
+                found = error.code
+            assert found == status
+    with pytest.raises(ConnectionRefused):
+        socket(server, origin="http://attacker.example", additional_headers={"Host": "attacker.example"})
+
+
+def test_the_page_may_only_speak_to_its_own_origin_and_is_in_no_frame(server):
+    said = page(server).headers["Content-Security-Policy"]
+    own = f"127.0.0.1:{server.port}"
+    assert f"connect-src 'self' ws://{own} wss://{own};" in said and "frame-ancestors 'none'" in said
 
 
 def test_the_page_needs_no_other_host(server):

@@ -43,15 +43,15 @@ class Stage:
         """x, y and, of shapes, the angle of each body at observations (n, D_o); empty for films."""
         if self._placement is not None:
             found = self._placement.poses(observations)
-            return {body: _rounded(poses, self.extent) for body, poses in found.items()}
+            return {body: rounded(poses, self.extent) for body, poses in found.items()}
         if self.kind != "points":
             return {}
-        return {body: _rounded(observations[:, columns], None) for body, columns in self._places.items()}
+        return {body: rounded(observations[:, columns], None) for body, columns in self._places.items()}
 
     def path(self, actions: np.ndarray) -> list[list[float]]:
         """The planar position that actions (n, D_a) command; without one, their first few numbers."""
         columns = list(self.planar) if self.planar else list(range(min(4, actions.shape[1])))
-        return _rounded(actions[:, columns], self.extent)
+        return rounded(actions[:, columns], self.extent)
 
     def to_json(self, everything: Iterable[np.ndarray] = ()) -> dict[str, Any]:
         """The stage as plain lists and dictionaries; points are shown in the range of all given observations."""
@@ -99,7 +99,7 @@ def _around(points: np.ndarray) -> list[float]:
     return [float(middle[0] - half), float(middle[0] + half), float(middle[1] - half), float(middle[1] + half)]
 
 
-def _rounded(values: np.ndarray, extent: tuple[float, float, float, float] | None) -> list[list[float]]:
+def rounded(values: np.ndarray, extent: tuple[float, float, float, float] | None = None) -> list[list[float]]:
     """Numbers with as many digits as can be seen; those that are not finite are zero."""
     values = np.nan_to_num(np.asarray(values, np.float64), posinf=0, neginf=0)
     largest = np.abs(extent).max() if extent else max(float(np.abs(values).max(initial=0)), 1e-9)

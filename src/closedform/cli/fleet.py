@@ -24,6 +24,7 @@ _USED: dict[str, tuple[str, ...]] = {  # options of each action, besides --json
     "init": (),
     "push": ("task", "site", "robot", "outcome", "time"),
     "pull": ("task", "site", "robot", "outcome", "since", "until", "to"),
+    "list": ("task", "site", "robot", "outcome", "since", "until"),
     "remove": (),
     "compact": (),
     "index": ("task", "site", "robot", "outcome", "since", "until", "cache", "name"),
@@ -36,13 +37,14 @@ _USED: dict[str, tuple[str, ...]] = {  # options of each action, besides --json
 class Fleet(Reading):
     """Demonstrations that many machines share: `init` a table, `push` to it, `pull` from it. See docs/fleet.md.
 
-    `status` counts what is there, `watch` prints what is added until Ctrl-C, `remove` removes episodes by their sha256,
-    `compact` merges the files of many pushes, and `index` lets machines that a replica does not fit on search in the
-    store. Options such as --task label what is pushed, and choose what is pulled, indexed, counted or watched.
+    `status` counts what is there, `list` prints each episode, `watch` prints what is added until Ctrl-C, `remove`
+    removes episodes by the sha256 that `list` shows, `compact` merges the files of many pushes, and `index` lets
+    machines that a replica does not fit on search in the store. Options such as --task label what is pushed, and
+    choose what is pulled, indexed, counted, listed or watched.
     """
 
-    action: Positional[Literal["init", "push", "pull", "remove", "compact", "index", "status", "watch"]]
-    """What to do: init, push, pull, remove, compact, index, status or watch."""
+    action: Positional[Literal["init", "push", "pull", "list", "remove", "compact", "index", "status", "watch"]]
+    """What to do: init, push, pull, list, remove, compact, index, status or watch."""
     uri: Positional[Annotated[str, arg(metavar="FLEET")]]
     """The fleet: a folder that all machines share, or an object store such as s3://bucket/path."""
     what: Positional[Annotated[tuple[str, ...], arg(metavar="WHAT")]] = ()
@@ -86,7 +88,10 @@ class Fleet(Reading):
             table = FleetTable.create(self.uri)
             self._print({"uri": table.uri, "identity": table.identity}, f"an empty fleet: {table.uri}")
             return
-        getattr(self, f"_{self.action}")(FleetTable.open(self.uri))
+        table = FleetTable.open(self.uri)
+        getattr(self, f"_{self.action}")(table)
+        for number in sorted(table.quarantined):
+            streams.complain(f"left out: {table.quarantined[number]}")
 
     def _push(self, table: FleetTable) -> None:
         self._expect(None, "demonstrations to push")
@@ -107,6 +112,13 @@ class Fleet(Reading):
         save_demos(demos, Path(self.what[0]), self.to)
         text = f"{len(demos)} episodes, {demos.n_steps} steps: {self.what[0]}"
         self._print({"episodes": len(demos), "steps": demos.n_steps, "path": self.what[0]}, text)
+
+    def _list(self, table: FleetTable) -> None:
+        from closedform.fleet.fleet_table import live
+
+        self._expect(0, "nothing")
+        for row in live(table.rows(self._where())).values():
+            self._print(row.to_json(), _line(row))
 
     def _remove(self, table: FleetTable) -> None:
         self._expect(None, "the sha256 of episodes, or its first characters")
@@ -146,6 +158,7 @@ class Fleet(Reading):
             "steps": sum(row.n_steps for row in rows),
             "bytes": sum(row.n_bytes for row in rows),
             "layouts": len({row.layout for row in rows}),
+            "quarantined": len(table.quarantined),
             "since": min((row.time for row in rows), default=None),
             "until": max((row.time for row in rows), default=None),
             **{name: dict(count.most_common()) for name, count in counts.items()},

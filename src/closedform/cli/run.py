@@ -22,6 +22,8 @@ from closedform.evaluation.environment import check_seed
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
 
+_OPENED = 60.0  # seconds that a run waits for its page
+
 if TYPE_CHECKING:
     from closedform.deploy.arm_setup import ArmSetup
     from closedform.deploy.control_config import ControlConfig
@@ -320,7 +322,9 @@ class Run(Choosing, ChoosingLayouts):
         drawing = Drawing(perception, plane)
         if self.view == "browser":
             view = Page(drawing, operator)
-            print(f"view: {view.address}", flush=True)
+            print(f"view: {view.address}; it begins once the page is open", flush=True)
+            if not view.wait(_OPENED):
+                streams.complain(f"nobody opened the page within {_OPENED:g} s: it begins without")
         else:
             view = Film(Path(self.view), drawing, 10.0)
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from closedform import Policy
-from closedform.cli import streams
 from closedform.cli.data import ChoosingLayouts, DemosName, Reading, progress_bar
 from closedform.cli.policy import Choosing
 from closedform.device import limit_threads
@@ -30,12 +28,14 @@ class Listening:
     """Where to listen, and to whom."""
 
     host: Annotated[str, arg(metavar="ADDRESS")] = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 serves other machines, which needs a --token or a network you trust."""
+    """Address to listen on; 0.0.0.0 serves other machines, which needs a --token."""
     port: int = 8000
     """Port to listen on; 0 for any free one."""
     token: Annotated[str | None, arg(metavar="TOKEN")] = None
-    """What clients have to send as Authorization: Api-Key TOKEN, or as api_token to gr00t; by default everybody is
-    served."""
+    """What clients have to send as Authorization: Api-Key TOKEN, or as api_token to gr00t; by default everybody on this
+    machine is served."""
+    insecure: bool = False
+    """Do without a --token beyond this machine, or where clients may add demonstrations."""
     false_alarm_rate: float = 0.01
     """False-alarm rate: the fraction of familiar observations that may be called out of range."""
     max_megabytes: int = 16
@@ -46,22 +46,13 @@ class Listening:
         """The same for a server."""
         from closedform.serve import ServeConfig
 
-        return ServeConfig(host=self.host, port=self.port, token=self.token, max_megabytes=self.max_megabytes)
-
-    def listen(self, server: Any, line: Callable[[], str], may: str = "ask for actions") -> None:
-        """Serves until it is interrupted.
-
-        Args:
-            server: what is served.
-            line: printed once it listens.
-            may: what everybody may do without a token.
-        """
-        local = self.host == "localhost"
-        with contextlib.suppress(ValueError):
-            local = ipaddress.ip_address(self.host).is_loopback
-        if self.token is None and not local:
-            streams.complain(f"note: without --token, everybody who reaches {self.host} can {may}")
-        asyncio.run(_serve(server, line))
+        return ServeConfig(
+            host=self.host,
+            port=self.port,
+            token=self.token,
+            insecure=self.insecure,
+            max_megabytes=self.max_megabytes,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +68,12 @@ class Serve(Listening, Reading, Choosing, ChoosingLayouts):
     dialect: Literal["openpi", "gr00t"] = "openpi"
     """The protocol: that of openpi, over WebSockets, or that of Isaac GR00T, over ZeroMQ."""
     learn: bool = False
-    """Let clients add demonstrations."""
+    """Let clients add demonstrations, for all robots; needs a --token."""
+    keys: Annotated[tuple[str, ...], arg(metavar="KEY ...")] = ()
+    """Keys of a request whose numbers, in this order, are an observation; by default observation, state, or the names
+    of the layout."""
+    any_actions: bool = False
+    """Also serve actions far outside the demonstrated range, which are refused while the alarm is raised."""
 
     def run(self) -> None:
         """Builds the policy, calibrates the alarm, and serves until it is interrupted."""
@@ -89,14 +85,19 @@ class Serve(Listening, Reading, Choosing, ChoosingLayouts):
             require(package)
         if self.learn and self.dialect == "gr00t":
             raise ConfigError("--learn: expected with --dialect openpi, since that of GR00T cannot add demonstrations")
+        if self.learn and self.token is None and not self.insecure:
+            raise ConfigError(
+                "--learn: expected a --token, found none: whoever reaches the server could add demonstrations, for all "
+                "robots; where that is meant, add --insecure"
+            )
         policy = self._policy()
         limit_threads(1)
         with progress_bar() as say:
             say("leave-one-out distances", 0.0)
-            service = Service(policy, learn=self.learn, false_alarm_rate=self.false_alarm_rate)
+            options = {"learn": self.learn, "keys": self.keys, "any_actions": self.any_actions}
+            service = Service(policy, false_alarm_rate=self.false_alarm_rate, **options)
         server = (OpenpiServer if self.dialect == "openpi" else Gr00tServer)(service, config)
-        may = "ask for actions and add demonstrations" if self.learn else "ask for actions"
-        self.listen(server, lambda: f"{policy} at {self.host} port {server.port}; Ctrl-C stops it", may)
+        asyncio.run(_serve(server, lambda: f"{policy} at {self.host} port {server.port}; Ctrl-C stops it"))
 
     def _policy(self) -> Policy[Any]:
         if self.source.startswith("fleet:"):
@@ -163,10 +164,8 @@ class Monitor(Listening, Reading, ChoosingLayouts):
         acting = self._fallback(service) if self.then == "fallback" else None
         judge = Judge(service, then=self.then, after=self.after, fallback=acting, keys=self.keys)
         server = MonitorServer(judge, self.upstream, config, self.upstream_token)
-        self.listen(
-            server,
-            lambda: f"monitor of {self.upstream} at {self.host} port {server.port}, {policy}; Ctrl-C stops it",
-        )
+        place = f"monitor of {self.upstream} at {self.host} port"
+        asyncio.run(_serve(server, lambda: f"{place} {server.port}, {policy}; Ctrl-C stops it"))
 
     def _fallback(self, service: Service) -> Service:
         from closedform.serve import Service

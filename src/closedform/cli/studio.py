@@ -151,10 +151,9 @@ def _try_out(env: str, environment: Environment) -> None:
         other = make_environment(env)
         other.reset(0)
         data_address(can_render(other, env).render())
-        if isinstance(other, Steers):
-            other.step(other.action_to(other.hand(), False))
+        other.step(other.action_to(other.hand(), False))  # pyright: ignore[reportAttributeAccessIssue]
 
-    if not isinstance(environment, Draws):
+    if isinstance(environment, Steers) and not isinstance(environment, Draws):
         with ThreadPoolExecutor(1) as pool:
             pool.submit(try_out).result()
 

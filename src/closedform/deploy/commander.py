@@ -9,6 +9,9 @@ import numpy as np
 from closedform.deploy.command import MOST_WAYPOINTS, Command, Mode, Status, without_waypoints
 from closedform.deploy.control import Control
 from closedform.deploy.interfaces import Clock
+from closedform.errors import ArmError
+
+_NEWS = 1.0  # seconds after which the controller's status is too old; it halts by itself when it goes on
 
 
 class Commander:
@@ -33,9 +36,17 @@ class Commander:
         """Whether the arm is held, by `hold`."""
         return self._held
 
-    def status(self) -> Status:
-        """The controller's newest status."""
+    def newest(self) -> Status:
+        """The controller's newest status, however old it is."""
         return self._control.status()
+
+    def status(self) -> Status:
+        """The controller's newest status; an `ArmError` if it is too old, as when its process was stopped."""
+        status = self._control.status()
+        age = self._clock.now() - status.time
+        if age > _NEWS:
+            raise ArmError(f"no news of the controller for {age:.1f} s: was its process stopped?")
+        return status
 
     def stopped(self, status: Status) -> bool:
         """Whether the controller halted since `acknowledge`."""

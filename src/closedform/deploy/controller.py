@@ -13,6 +13,7 @@ from closedform.deploy.kinematics import Kinematics, Pose, rotation_error
 from closedform.deploy.reference import Reference
 
 _AHEAD = 0.03  # meters by which the reference may be ahead of the commands
+_GAP = 0.5  # seconds between ticks after which an arm that got no commands stands still
 _STEEP = 0.5  # radians by which the tool may be tilted when the controller starts
 
 
@@ -52,7 +53,7 @@ class Controller:
         self._reference: Reference | None = None
         self._rotation = np.eye(3)
         self._alarm_since: float | None = None
-        self._started = False
+        self._started, self._ticked = False, np.inf
 
     @property
     def moving(self) -> bool:
@@ -90,11 +91,14 @@ class Controller:
             command: the newest one, or None before the first.
             state: of the arm.
         """
-        if state.stopped or not self._started:
+        gap, self._ticked = time - self._ticked, time
+        if state.stopped or not self._started or gap > _GAP:
             if not np.isfinite(state.joints).all():
                 return self._halted_tick(f"the arm reports joints that are not numbers: {state.joints}")
             self._take(state.joints)
         problem = self._problem(time, command, state)
+        if gap > _GAP and not state.stopped:
+            problem = f"the controller stood still for {gap:.1f} s"
         wanted = Mode.HOLD if command is None else command.mode
         if command is not None:
             self.sequence = command.sequence
@@ -108,7 +112,7 @@ class Controller:
             self.halt((command.reason if command else "") or "told to stop")
         if self.mode != Mode.HALT:
             self.mode = Mode.RUN if wanted == Mode.RUN else Mode.HOLD
-        if state.stopped:
+        if state.stopped or gap > _GAP:
             return Tick(self.joints.copy(), False)
         if self.mode == Mode.RUN and command is not None:
             self._follow(time, command)
@@ -145,10 +149,14 @@ class Controller:
             return "the arm reports joints that are not numbers"
         if time - state.time > config.state_timeout:
             return f"no news of the arm for {config.state_timeout:g} s"
+        if state.time - time > config.state_timeout:
+            return f"the arm's time is {state.time - time:.3g} s ahead"
         if command is None or command.mode != Mode.RUN:
             return None
         if time - command.issued > config.plan_timeout:
             return f"no fresh plan for {config.plan_timeout:g} s"
+        if command.issued - time > config.plan_timeout:
+            return f"a plan from {command.issued - time:.3g} s ahead"
         if not len(command.times) or not (np.isfinite(command.times).all() and np.isfinite(command.points).all()):
             return "a plan without waypoints, or with some that are not numbers"
         if self._alarm_since is not None and time - self._alarm_since > config.alarm_patience:

@@ -30,7 +30,7 @@ class Page:
     """Shows the newest picture in a browser on this machine, at `address`, and obeys what is done there.
 
     Only whoever has the address, with its token, sees the pictures or moves the arm: other pages in the same browser
-    cannot.
+    cannot. The token stays with its tab, and leaves the address bar.
 
     Args:
         drawing: makes the pictures.
@@ -41,7 +41,7 @@ class Page:
     def __init__(self, drawing: Drawing, operator: Operator | None = None, port: int = 0):
         self._drawing, self._operator, self._picture, self._number = drawing, operator, b"", 0
         self._condition, self._closed, self._token = threading.Condition(), False, secrets.token_urlsafe(16)
-        page = self
+        self._looked, page = threading.Event(), self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -68,6 +68,10 @@ class Page:
         with self._condition:
             self._picture, self._number = png(self._drawing.draw(step)), self._number + 1
             self._condition.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until somebody looks; returns whether somebody does."""
+        return self._looked.wait(seconds)
 
     def close(self) -> None:
         """Ends the page."""
@@ -100,7 +104,8 @@ class Page:
         asked = urlsplit(request.path)
         given = parse_qs(asked.query).get("token", [""])[0].encode("utf-8", "replace")
         here = request.headers.get("Host") == f"127.0.0.1:{self.port}"
-        if hmac.compare_digest(given, self._token.encode()) and here:
+        alike = request.command == "GET" and asked.path == "/"  # the page itself, which a tab may load again
+        if here and (alike or hmac.compare_digest(given, self._token.encode())):
             return asked.path
         self._answer(request, HTTPStatus.FORBIDDEN, b"open the address that closedform run printed, with its token")
         return None
@@ -120,6 +125,7 @@ class Page:
 
     def _stream(self, request: http.server.BaseHTTPRequestHandler) -> None:
         seen = 0
+        self._looked.set()
         with contextlib.suppress(OSError):  # whoever looked went away
             request.send_response(HTTPStatus.OK)
             request.send_header("Content-Type", "multipart/x-mixed-replace; boundary=picture")

@@ -19,6 +19,7 @@ from closedform.deploy.interfaces import Camera, Clock, Estimate, Image, Percept
 from closedform.deploy.inverse import solve
 from closedform.deploy.journal import Journal
 from closedform.deploy.kinematics import Kinematics
+from closedform.deploy.picture_watch import PictureWatch
 from closedform.deploy.run_config import RunConfig, RunResult, check_layouts
 from closedform.errors import ArmError, ClosedFormError
 from closedform.policies.agent import Agent
@@ -100,7 +101,7 @@ class Runner:
         self._policy, self._camera, self._perception, self._clock = policy, camera, perception, clock
         self._kinematics, self._workspace = kinematics, workspace
         self._alarm, self._done, self._watch = alarm, done, watch
-        self._commander = Commander(control, clock)
+        self._commander, self._pictures = Commander(control, clock), PictureWatch()
         self._lock = threading.Lock()  # guards who acts
         self._pilot: Pilot | None = None
         self._agent: Agent | None = None
@@ -141,13 +142,13 @@ class Runner:
 
     def recover(self) -> None:
         """Unlocks the arm after a protective stop, between episodes; raises `ArmError` if it stays stopped."""
-        before = self._commander.status()
+        before = self._commander.newest()
         self._journal.note("recover", time=self._clock.now(), stopped=before.state.stopped)
         self._commander.recover()
         end = self._clock.now() + _RECOVERED
         while True:
             self._clock.sleep_until(self._clock.now() + 0.05)
-            status = self._commander.status()
+            status = self._commander.newest()  # which is old while the arm unlocks
             if status.stops > before.stops:
                 raise ArmError(f"the arm cannot be recovered: {status.reason}")
             if status.sequence > before.sequence and status.state.stopped is None:
@@ -242,6 +243,10 @@ class Runner:
     def _step(self, status: Status, begun: float, late: float, began: float) -> str:
         """One step; returns why to end, or ""."""
         image, estimate, timer = self._look(status)
+        frozen = self._pictures.age(self._clock.now())
+        if frozen > self.config.sight_timeout:
+            self.stop(f"the camera has repeated its picture for {frozen:.1f} s")
+            return self._commander.halted
         seen = np.isfinite(estimate.error)
         unseen = estimate.time - (estimate.seen if seen else began)
         if unseen > self.config.sight_timeout:
@@ -274,6 +279,8 @@ class Runner:
         """The picture, what is seen in it, and when that began, was grabbed and was observed."""
         timer = [time.perf_counter()]
         image = None if self._camera is None else self._camera.grab()
+        if image is not None:
+            image = self._pictures.look(image, status.state, self._clock.now())
         timer.append(time.perf_counter())
         estimate = self._perception.observe(image, status.state)
         return image, estimate, [*timer, time.perf_counter()]

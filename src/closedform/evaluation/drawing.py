@@ -47,6 +47,29 @@ class Drawing:
             "goals": {name: list(pose) for name, pose in self.goals.items()},
         }
 
+    @classmethod
+    def of_layout(cls, observation_layout: Layout, observations: np.ndarray) -> Drawing:
+        """Disks where the layout says that bodies are in the plane, and arrows for those that turn.
+
+        Args:
+            observation_layout: of the scene.
+            observations: (n, D_o), in whose range the scene is.
+        """
+        columns = {e.body: c for e, c in observation_layout.slices() if e.kind == "position" and e.size == 2 and e.body}
+        if not columns:
+            raise ConfigError(
+                "a scene is drawn from its layout: expected the position of a body in the plane, found none"
+            )
+        turning = {entry.body for entry in observation_layout.entries if entry.kind == "angle"}
+        points = np.concatenate([observations[:, place] for place in columns.values()])
+        low, high = points.min(0), points.max(0)
+        middle, half = (low + high) / 2, 0.7 * max(float((high - low).max()), 1e-6)
+        r = 0.05 * half
+        arrow = Shape((((-r, -r), (2 * r, 0.0), (-r, r)),))
+        bodies = {body: arrow if body in turning else Shape(radius=r) for body in columns}
+        (x, y), edge = middle.tolist(), half
+        return cls((x - edge, x + edge, y - edge, y + edge), bodies)
+
 
 @runtime_checkable
 class Draws(Protocol):

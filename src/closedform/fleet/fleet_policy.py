@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from closedform.background import in_background
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.faults import find_faults
@@ -23,12 +26,14 @@ from closedform.fleet.replica import Change, Origin, Replica
 from closedform.fleet.where import Where
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
+from closedform.policies.model_spec import Choices
 from closedform.policies.plan import Plan, ReplicaState
 from closedform.policies.saving import save_policy
 from closedform.store.model import Model
 from closedform.store.recorded_steps import Progress, RecordedSteps
 from closedform.weights.state import State
 
+_log = logging.getLogger("closedform.fleet")
 PERIOD = 0.25  # seconds between looks at the fleet's table
 AWAY = 2.0  # seconds without an answer after which the store counts as away
 _MOST_PARTS = 64  # files of rows before they are merged into the saved policy
@@ -40,7 +45,9 @@ class FleetPolicy(ClosedFormPolicy):
 
     It opens what the replica has at once, and a thread follows the fleet's table: what others push or remove counts at
     the next plan, within about `period` seconds. While the store is away it goes on with what it has, and
-    `Plan.replica` says so. Ids of episodes are the numbers of their rows, the same on all machines.
+    `Plan.replica` says so. Whatever was pushed and removed before, it plans as a policy made of what it holds; where
+    symmetry, targets or horizons are then others than before, `Plan.replica` says that, too. Ids of episodes are the
+    numbers of their rows, the same on all machines.
 
     Args:
         uri: the fleet, as in `FleetTable`.
@@ -68,15 +75,15 @@ class FleetPolicy(ClosedFormPolicy):
         **parameters: Any,
     ):
         self._uri, self._where, self._options, self._clock = checked_uri(uri), Where.of(where), options, clock
-        made = self.make_config(preset, config, None, parameters)
+        self._make = partial(self.make_config, preset, config, None, parameters)
         self._stopped, self._refreshing = threading.Event(), threading.Lock()
         self._table, self._version = None, -1
-        self._rows, self._reached, self._away, self._skipped = 0, -float("inf"), "", ""
+        self._rows, self._reached, self._away, self._skipped, self._changed = 0, -float("inf"), "", "", ""
         self._replica = Replica(cache)
         try:
             self._replica.check(self._uri, self._where)
             first = [] if self._replica.has_rows else self._pull_first()
-            self._open(made, progress, first)
+            self._open(progress, first)
         except BaseException:
             self._replica.close()
             raise
@@ -88,7 +95,7 @@ class FleetPolicy(ClosedFormPolicy):
     def replica_state(self) -> ReplicaState:
         """How current the replica is."""
         connected = not self._away and self._clock() - self._reached < AWAY
-        return ReplicaState(self._rows, connected, self._away or self._skipped)
+        return ReplicaState(self._rows, connected, self._away or self._skipped, self._changed)
 
     @property
     def names(self) -> frozenset[str]:
@@ -222,11 +229,11 @@ class FleetPolicy(ClosedFormPolicy):
         pairs = [(row, episodes.get(row.number)) for row in rows if row.number in episodes or row.kind == REMOVED]
         return self._replica.append(pairs) if pairs else []
 
-    def _open(self, config: Any, progress: Progress | None, changes: list[Change]) -> None:
+    def _open(self, progress: Progress | None, changes: list[Change]) -> None:
         """Opens the saved policy and adds what came later, or builds the policy if there is none of this kind."""
         assert self._replica.origin is not None
         folder, layouts = self._replica.policy, read_layouts(self._replica.origin.layout)
-        base = ClosedFormPolicy.load(folder) if folder.is_dir() else None
+        rate, base = self._replica.origin.rate, ClosedFormPolicy.load(folder) if folder.is_dir() else None
         changes = changes or self._replica.changes(0 if base is None else base.next_episode_id)
         held = {} if base is None else dict(zip(base.episode_ids, base.episodes, strict=True))
         if not held.keys() <= self._replica.names.keys():
@@ -243,17 +250,19 @@ class FleetPolicy(ClosedFormPolicy):
         there = set(self._live.values())
         kept = {number: episode for number, episode in held.items() if number in there}
         n_added = sum(map(len, added.values()))
+        everything = {**kept, **added}
+        if not everything:
+            raise LoadError(f"{self._replica.folder}: expected episodes, found none; remove the folder")
+        config = self._make(Demos(everything.values(), *layouts, rate, finite=False))  # they were checked
         if base is not None and base.config == config and kept and n_added <= _TAIL * base.n_windows:
             self.__setstate__(base.__getstate__())
             for number in held.keys() - kept.keys():
                 super().remove(number)
             for number, episode in added.items():
                 self._add(number, episode)
+            self._renew()
         else:
-            everything = {**kept, **added}
-            if not everything:
-                raise LoadError(f"{self._replica.folder}: expected episodes, found none; remove the folder")
-            demos = Demos(everything.values(), *layouts, self._replica.origin.rate)
+            demos = Demos(everything.values(), *layouts, rate)
             super().__init__(demos, config=config, progress=progress, episode_ids=list(everything))
         self._rows = max([self._rows, self.next_episode_id, *(change.number + 1 for change in changes)])
         if base is None or base.config != config or n_added > _TAIL * base.n_windows:
@@ -274,6 +283,8 @@ class FleetPolicy(ClosedFormPolicy):
     def _take(self, table: FleetTable) -> None:
         """Takes over what was committed since."""
         rows = table.rows(self._where, self._rows)
+        for number, why in table.quarantined.items():
+            self._skipped = f"left out: {why}" if number >= self._rows else self._skipped
         for change in self._fetch(table, rows):
             try:
                 if change.episode is None:
@@ -286,8 +297,38 @@ class FleetPolicy(ClosedFormPolicy):
             except ClosedFormError as error:  # this row cannot be used; the others can
                 self._skip(error)
         self._rows = max([self._rows, table.n_rows(), *(row.number + 1 for row in rows)])
+        in_background(self._renew)
         if self._replica.n_parts > _MOST_PARTS:
             self._merge()
+
+    def _renew(self) -> None:
+        """Makes the policy anew if it finds something else in what it holds now, as one that is made of that would."""
+        origin, model = self._replica.origin, self.model
+        assert origin is not None
+        demos = Demos(model.store.recorded, *read_layouts(origin.layout), origin.rate, finite=False)
+        config, layout, spec = self._make(demos), self.observation_layout, model.spec
+        if not isinstance(model.storage, RecordedSteps):
+            found = Choices.of(demos, config)
+            chosen = found.demos.observation_layout, found.symmetry, found.targets
+            if (config, *chosen) == (self.config, layout, spec.symmetry, spec.targets):
+                return
+        elif config == self.config:
+            return
+        fresh = ClosedFormPolicy(demos, config=config, episode_ids=model.store.recorded_ids.tolist())
+        fresh.model.prepared()
+        said = []
+        if fresh.found_symmetry != self.found_symmetry:
+            said.append(f"mirror images of the episodes {'count as well' if fresh.found_symmetry else 'do not count'}")
+        if (fresh.targets is None) != (spec.targets is None):
+            said.append(
+                f"actions are planned {'as they are' if fresh.targets is None else 'as the targets they command'}"
+            )
+        if config != self.config:
+            said.append(f"{config.n_action_steps} actions are planned and {config.n_execute} executed")
+        vars(self).update(fresh.__getstate__())  # at once, for plans in other threads
+        if said:
+            self._changed = f"with {len(demos)} episodes, {' and '.join(said)}"
+            _log.warning("the model of %s changed: %s", origin.uri, self._changed)
 
     def _skip(self, error: ClosedFormError) -> None:
         """Notes an episode that cannot be planned from."""

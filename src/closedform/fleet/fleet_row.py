@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from closedform.demos.episode import Episode
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, DataError
 from closedform.files import parse_json
-from closedform.fleet.where import microseconds
+from closedform.fleet.where import LABELS, check_label, microseconds
 
 EPISODE, REMOVED = "episode", "removed"
 LIGHT = ("episode", "kind", "task", "site", "robot", "outcome", "time", "n_steps", "rate", "layout", "n_bytes")
@@ -54,10 +57,14 @@ class FleetRow:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> FleetRow:
-        """Reads a row of the table."""
-        facts = {name: row[name] for name in LIGHT}
-        facts["time"] = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=facts["time"])
-        return cls(number=int(row["_rowid"]), **facts)
+        """Reads a row of the table; a `DataError` if it is not one that `push` or `remove` writes."""
+        facts, number = {name: row[name] for name in LIGHT}, int(row["_rowid"])
+        try:
+            _check(facts)
+            facts["time"] = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=facts["time"])
+        except (ClosedFormError, OverflowError) as error:
+            raise DataError(f"row {number}, episode {brief(facts['episode'])}: {error}") from error
+        return cls(number=number, **facts)
 
     @property
     def layouts(self) -> tuple[Layout, Layout]:
@@ -70,16 +77,36 @@ class FleetRow:
         return {**{name: getattr(self, name) for name in names}, "time": self.time.isoformat()}
 
 
+def _check(facts: Mapping[str, Any]) -> None:
+    """Refuses what no `push` writes: an open table has whatever somebody put into it."""
+    name, kind, n_steps, n_bytes = (facts[key] for key in ("episode", "kind", "n_steps", "n_bytes"))
+    if not isinstance(name, str) or not re.fullmatch("[0-9a-f]{64}", name):
+        raise DataError("expected the sha256 of an episode, found another name")
+    if kind not in (EPISODE, REMOVED):
+        raise DataError(f"expected an episode or a removal, found kind {brief(kind)}")
+    if not isinstance(facts["time"], int):
+        raise DataError(f"expected a time, found {brief(facts['time'])}")
+    if kind == REMOVED:
+        return
+    for label in LABELS:
+        check_label(label, facts[label])
+    valid_rate(facts["rate"])
+    width = sum(layout.width for layout in read_layouts(facts["layout"]))
+    if not isinstance(n_steps, int) or n_steps < 0 or n_bytes not in (4 * n_steps * width, 8 * n_steps * width):
+        raise DataError(f"expected as many steps as there are bytes of numbers, found {n_steps} and {n_bytes}")
+
+
 def layout_text(observation_layout: Layout, action_layout: Layout) -> str:
     """Layouts as the table keeps them: equal text for equal layouts."""
     return json.dumps([observation_layout.to_json(), action_layout.to_json()], sort_keys=True)
 
 
+@lru_cache(maxsize=64)
 def read_layouts(text: str) -> tuple[Layout, Layout]:
     """The inverse of `layout_text`."""
-    content = parse_json(text, "an episode", "layouts")
+    content = parse_json(text, "an episode", "layouts") if isinstance(text, str) else None
     if not isinstance(content, list) or len(content) != 2:
-        raise DataError(f"expected the layouts of an episode, found {text[:100]!r}")
+        raise DataError(f"expected the layouts of an episode, found {brief(text)}")
     return Layout.from_json(content[0]), Layout.from_json(content[1])
 
 

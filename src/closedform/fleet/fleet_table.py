@@ -57,10 +57,12 @@ class FleetTable:
     Attributes:
         uri: its address.
         identity: what tells it from another one at the same address.
+        quarantined: why rows that were met are left out, by their numbers: damaged, or such as no push writes.
     """
 
     def __init__(self, uri: str, table: Any, identity: str):
         self.uri, self.identity = uri, identity
+        self.quarantined: dict[int, str] = {}
         self._table = table
 
     @classmethod
@@ -190,19 +192,24 @@ class FleetTable:
         return [to_episode(FleetRow.of(found[number]), found[number]) for number in numbers]
 
     def demos(self, where: Where | None = None) -> Demos:
-        """The chosen episodes, which must have the same layouts and rate."""
+        """The chosen episodes, which must have the same layouts and rate; damaged ones are quarantined."""
         rows = list(live(self.rows(where)).values())
         check_alike(rows, self.uri, where)
-        episodes, recorded_in = [], {}
+        episodes, recorded_in, problem = {}, {}, ""
         for row, numbers in self._numbers(rows):
-            episodes.append(to_episode(row, numbers))
-            recorded_in.setdefault(numbers["recorded_in"], row)
+            try:
+                episodes[row.number] = to_episode(row, numbers)
+                recorded_in.setdefault(numbers["recorded_in"], row)
+            except DataError as error:
+                self.quarantined[row.number] = problem = str(error)
+        if not episodes:
+            raise DataError(f"{self.uri}: {problem}")
+        rows = [row for row in rows if row.number in episodes]
         text = next(iter(recorded_in)) if len(recorded_in) == 1 else ""
         known = parse_json(text, self.uri, "the recording environment") if text else None
-        tasks = [row.task for row in rows]
-        layouts = rows[0].layouts
-        named = tasks if any(tasks) else None
-        return Demos(episodes, *layouts, rows[0].rate, named, recorded_in=known if isinstance(known, dict) else None)
+        known = known if isinstance(known, dict) else None
+        tasks = [row.task for row in rows] if any(row.task for row in rows) else None
+        return Demos(episodes.values(), *rows[0].layouts, rows[0].rate, tasks, recorded_in=known)
 
     def compact(self, keep: timedelta | None = None) -> None:
         """Merges the files of many small pushes, and erases old versions; rows and their numbers stay.
@@ -281,7 +288,13 @@ class FleetTable:
         with reading(self.uri):
             query = self._table.search().where(condition).select(list(LIGHT)).with_row_id(True)
             found = query.limit(2**31 - 1).to_arrow().to_pylist()
-        return sorted(map(FleetRow.of, found), key=lambda row: row.number)
+        rows = []
+        for row in sorted(found, key=lambda row: row["_rowid"]):
+            try:
+                rows.append(FleetRow.of(row))
+            except DataError as error:  # the rest goes on
+                self.quarantined[int(row["_rowid"])] = str(error)
+        return rows
 
     def _numbers(self, rows: Sequence[FleetRow]) -> Iterator[tuple[FleetRow, dict[str, Any]]]:
         for some in _batches(rows, lambda row: row.n_bytes):

@@ -26,7 +26,7 @@ from closedform.pixels.saved_perceiver import perceiver_of
 from closedform.policies.backends.backend import Backend
 from closedform.policies.config import PolicyConfig
 from closedform.policies.deadline import Deadline
-from closedform.policies.model_spec import DEFAULT_NEIGHBORS, find_targets, model_spec, show_symmetry
+from closedform.policies.model_spec import DEFAULT_NEIGHBORS, Choices, model_spec
 from closedform.policies.plan import Plan
 from closedform.policies.planner import Planner
 from closedform.policies.policy import Policy
@@ -100,9 +100,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
         if chosen.told:
             warnings.warn(chosen.told, ClosedFormWarning, stacklevel=2)
         made = self.make_config(preset, config, feature_map, parameters, demos)
-        shown = show_symmetry(demos, made)
-        self.found_symmetry, demos = shown is not demos, shown
-        symmetry = Symmetry.find(demos) if made.symmetry else None
+        choices = Choices.of(demos, made)
+        self.found_symmetry, demos = choices.demos is not demos, choices.demos
         ids = np.arange(len(demos)) if episode_ids is None else np.array(episode_ids, np.int64)
         self._build(
             lambda spec: build_model(spec, demos.episodes, ids, progress),
@@ -112,8 +111,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
             made,
             feature_map,
             terms,
-            find_targets(demos if symmetry is None else symmetry.demos(demos), made),
-            symmetry,
+            choices.targets,
+            choices.symmetry,
         )
 
     @classmethod
@@ -225,7 +224,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
         return f"{type(self).__name__}({len(self.episode_ids)} episodes, {self.n_windows} windows)"
 
     def add(self, episode: Episode | tuple[Any, Any]) -> int:
-        """Adds an episode and returns its id; the next plan sees it."""
+        """Adds an episode and returns its id; the next plan sees it.
+
+        Symmetry, targets and horizons stay as they were found when the policy was made.
+        """
         with self._lock:
             episode_id, layouts = self.next_episode_id, (self.observation_layout, self.action_layout)
             episode = as_episode(episode, episode_id)

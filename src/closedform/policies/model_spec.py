@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -78,6 +78,26 @@ def model_spec(
         targets,
         symmetry,
     )
+
+
+class Choices(NamedTuple):
+    """What a policy finds in the demonstrations that it is made of.
+
+    Attributes:
+        demos: these, with a layout that declares the symmetry that they show.
+        symmetry, targets: as in `ModelSpec`.
+    """
+
+    demos: Demos
+    symmetry: Symmetry | None
+    targets: Targets | None
+
+    @classmethod
+    def of(cls, demos: Demos, config: PolicyConfig) -> Choices:
+        """The choices for demonstrations."""
+        demos = show_symmetry(demos, config)
+        symmetry = Symmetry.find(demos) if config.symmetry else None
+        return cls(demos, symmetry, find_targets(demos if symmetry is None else symmetry.demos(demos), config))
 
 
 def show_symmetry(demos: Demos, config: PolicyConfig) -> Demos:

@@ -19,11 +19,13 @@ class ReplicaState(NamedTuple):
         rows: how many rows of the fleet's table it had seen.
         connected: whether the fleet's store was reached lately; if not, newer demonstrations may be missing.
         problem: what went wrong last; empty if nothing did.
+        changed: how the model changed last because there were more or fewer demonstrations; empty if it did not.
     """
 
     rows: int
     connected: bool
     problem: str
+    changed: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 from dataclasses import dataclass, field
 
 from closedform.errors import ConfigError
@@ -16,6 +18,7 @@ class ServeConfig:
         host: the address to listen on; `0.0.0.0` for all.
         port: 0 for any free one.
         token: what clients have to send; None to serve everybody.
+        insecure: whether everybody may be served beyond this machine.
         max_megabytes: the largest message that is accepted, in units of 2**20 bytes.
         n_threads: how many plans are made at once.
         grace: seconds that requests under way are given when the server stops.
@@ -24,6 +27,7 @@ class ServeConfig:
     host: str = "127.0.0.1"
     port: int = 8000
     token: str | None = field(default=None, repr=False)
+    insecure: bool = False
     max_megabytes: int = 16
     n_threads: int = field(default_factory=n_cores)
     grace: float = 5.0
@@ -41,3 +45,14 @@ class ServeConfig:
             raise ConfigError("token: expected printable ASCII characters, found others or none")
         if not self.host or not self.host.isprintable():
             raise ConfigError(f"host: expected an address, found {self.host!r}")
+        if self.token is None and not (self.insecure or self._is_local()):
+            raise ConfigError(
+                f"host: expected a --token beyond this machine, found none: all who reach {self.host} could ask "
+                "for actions; where that is meant, add --insecure"
+            )
+
+    def _is_local(self) -> bool:
+        """Whether only this machine reaches the address."""
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return self.host == "localhost"

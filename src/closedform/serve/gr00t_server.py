@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import threading
 import time
+from collections import OrderedDict
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
@@ -15,11 +20,12 @@ from closedform.errors import ClosedFormError, DataError, ServeError
 from closedform.serve.config import ServeConfig
 from closedform.serve.gr00t_wire import Gr00tWire, modality_config
 from closedform.serve.observations import entry_names
-from closedform.serve.service import Service
+from closedform.serve.service import N_SESSIONS, Service, session_name, whole
 from closedform.wire import require
 
 _log = logging.getLogger("closedform.serve")
 _AT_ONCE = 256  # requests under way; a client has one
+_MOST_ROBOTS = 256  # in a batch
 _INSTRUCTION = "annotation.human.task_description"  # clients expect one key of this kind; it is ignored
 
 
@@ -27,8 +33,8 @@ class Gr00tServer:
     """Serves a policy over ZeroMQ: `ping`, `get_modality_config`, `get_action` and `reset`.
 
     To clients, which have REQ sockets, it looks like GR00T's REP socket, but it knows them apart, and plans for many at
-    once in threads; each has an agent of its own. A request that cannot be answered is replied to with `error`. Any
-    client could stop GR00T's own server with `kill`, which is refused here.
+    once in threads; each has an agent of its own, and so has each robot of a batch. A request that cannot be answered
+    is replied to with `error`. Any client could stop GR00T's own server with `kill`, which is refused here.
 
     Args:
         service: what answers requests.
@@ -39,6 +45,8 @@ class Gr00tServer:
         self._service, self._config = service, config
         self._stopping: asyncio.Event | None = None
         self._actions = entry_names(service.policy.action_layout)
+        self._batches: OrderedDict[str, _Batch] = OrderedDict()
+        self._lock = threading.Lock()
         self.port = config.port  # the real one once it listens
 
     async def run(self, ready: Any = None) -> None:
@@ -109,10 +117,14 @@ class Gr00tServer:
         request = wire.unpack(message)
         if not isinstance(request, dict):
             raise DataError(f"expected a request that is a map of names to values, found {type(request).__name__}")
-        token = self._config.token
-        if token is not None and not hmac.compare_digest(str(request.get("api_token")).encode(), token.encode()):
+        token, given = self._config.token, request.get("api_token")
+        if token is not None and not (isinstance(given, str) and hmac.compare_digest(given.encode(), token.encode())):
             raise DataError("Unauthorized: expected this server's token as api_token, found another or none")
         endpoint, data = request.get("endpoint", "get_action"), request.get("data")
+        if not isinstance(endpoint, str) or endpoint not in _ENDPOINTS:
+            raise DataError(
+                f"endpoint: expected {', '.join(_ENDPOINTS[:-1])} or {_ENDPOINTS[-1]}, found {brief(endpoint)}"
+            )
         data = {} if data is None else data
         if not isinstance(data, dict):
             raise DataError(f"data: expected a map of names to values, found {type(data).__name__}")
@@ -121,22 +133,18 @@ class Gr00tServer:
         if endpoint == "get_modality_config":
             return wire.pack(self.modalities())
         options = _map(data, "options")
-        request = {
-            "session_id": f"client {client.hex()}",
-            **{name: options[name] for name in _OPTIONS & options.keys()},
-        }
+        request = {name: options[name] for name in _OPTIONS & options.keys()}
+        request["session_id"] = session_name(options.get("session_id", f"client {client.hex()}"))
         if endpoint == "reset":
             self._service.answer({**request, "endpoint": "reset"})
+            self._batch(request["session_id"], begins=True).seed = whole(request, "seed")
             return wire.pack({})
-        if endpoint == "get_action":
-            return wire.pack(self._get_action(data, request))
-        raise DataError(f"endpoint: expected ping, get_modality_config, get_action or reset, found {endpoint!r:.50}")
+        return wire.pack(self._get_action(data, request))
 
     def modalities(self) -> dict[str, Any]:
-        """What observations and actions consist of."""
+        """What observations and actions consist of; no video, since GR00T's clients refuse one without keys."""
         config = self._service.policy.config
         return {
-            "video": modality_config([], []),
             "state": modality_config(self._service.reader.keys, list(range(1 - config.n_obs_steps, 1))),
             "action": modality_config(self._actions, list(range(config.n_action_steps))),
             "language": modality_config([_INSTRUCTION], [0]),
@@ -152,18 +160,68 @@ class Gr00tServer:
             }
         else:
             state = _map(_map(data, "observation"), "state")
-        state = {key: _of_one_robot(value, key) for key, value in state.items()}
-        reply = self._service.answer({**request, "observation": state})
+        replies = self._of_robots(_by_robot(state), request)
         timing = {"infer_ms": 1e3 * (time.perf_counter() - began)}
-        chunk = np.asarray(reply.pop("actions"), np.float32)
+        chunks = np.stack([reply.pop("actions") for reply in replies]).astype(np.float32)
         ends = np.cumsum(list(self._actions.values()))[:-1]
-        parts = dict(zip(self._actions, np.split(chunk, ends, axis=-1), strict=True))
+        parts = dict(zip(self._actions, np.split(chunks, ends, axis=-1), strict=True))
         if flat:
-            return {f"action.{name}": np.ascontiguousarray(part) for name, part in parts.items()}
-        return [{name: part[None].copy() for name, part in parts.items()}, {**reply, "server_timing": timing}]
+            return {f"action.{n}": np.ascontiguousarray(p if len(replies) > 1 else p[0]) for n, p in parts.items()}
+        info = replies[0] if len(replies) == 1 else {"robots": replies}
+        return [{name: part.copy() for name, part in parts.items()}, {**info, "server_timing": timing}]
+
+    def _of_robots(self, states: list[dict[Any, Any]], request: dict[str, Any]) -> list[dict[str, Any]]:
+        """The replies to the robots of a batch, each with a session of its own, planned together."""
+        seed, asked = whole(request, "seed"), []
+        batch = self._batch(request["session_id"], begins=seed is not None)
+        batch.seed = batch.seed if seed is None else seed
+        if len(states) > 1 and "left_over" in request:
+            raise DataError(f"left_over: expected with one robot, found a batch of {len(states)}")
+        for robot, state in enumerate(states):
+            own = {**request, "observation": state}
+            if robot:
+                own["session_id"] = f"{request['session_id']}, robot {robot}"
+                own.pop("seed", None)
+                if batch.begun <= robot:
+                    own_seed = None if batch.seed is None else batch.seed + robot
+                    self._service.answer({"endpoint": "reset", "session_id": own["session_id"], "seed": own_seed})
+            asked.append((own, None))
+        batch.begun = max(batch.begun, len(states))
+        replies: dict[int, Any] = dict(pair for some in self._service.answer_together(asked) for pair in some)
+        for robot in range(len(states)):
+            if isinstance(replies[robot], DataError) and len(states) > 1:
+                raise DataError(f"robot {robot} of the batch: {replies[robot]}")
+            if isinstance(replies[robot], Exception):
+                raise replies[robot]
+        return [replies[robot] for robot in range(len(states))]
+
+    def _batch(self, name: Any, *, begins: bool) -> _Batch:
+        """The robots of a client or session, which may begin a new episode."""
+        with self._lock:
+            batch = self._batches[name] = _Batch() if begins else self._batches.get(name, _Batch())
+            self._batches.move_to_end(name)
+            while len(self._batches) > N_SESSIONS:
+                self._batches.popitem(last=False)
+            return batch
 
 
-_OPTIONS = {"session_id", "executed", "seed", "left_over", "delay"}
+@dataclass
+class _Batch:
+    """The episode of several robots.
+
+    Attributes:
+        seed: of the first robot; the next have the next numbers.
+        begun: how many of them have begun it.
+    """
+
+    seed: int | None = None
+    begun: int = 0
+
+
+_ENDPOINTS = ("ping", "get_modality_config", "get_action", "reset")
+
+
+_OPTIONS = {"executed", "seed", "left_over", "delay"}
 
 
 def _map(data: dict[Any, Any], name: str) -> dict[Any, Any]:
@@ -173,12 +231,19 @@ def _map(data: dict[Any, Any], name: str) -> dict[Any, Any]:
     return value or {}
 
 
-def _of_one_robot(value: Any, key: Any) -> Any:
-    """An array (1, T, D) or (T, D) of GR00T as a window (T, D), or (D,) for one step."""
-    if not isinstance(value, np.ndarray):
-        return value
-    if value.ndim == 3:
-        if len(value) != 1:
-            raise DataError(f"{key!s:.50}: expected a batch of one robot, (1, T, D), found shape {value.shape}")
-        value = value[0]
-    return value[0] if value.ndim == 2 and len(value) == 1 else value
+def _by_robot(state: Mapping[Any, Any]) -> list[dict[Any, Any]]:
+    """The state of each robot of a batch, (B, T, D) or (T, D) for one: windows (T, D), or (D,) for one step."""
+    batched = {key: value for key, value in state.items() if isinstance(value, np.ndarray) and value.ndim == 3}
+    sizes = {len(value) for value in batched.values()} or {1}
+    n_robots = sizes.pop()
+    if sizes or not 1 <= n_robots <= _MOST_ROBOTS or (n_robots > 1 and len(batched) < len(state)):
+        shapes = ", ".join(f"{key!s:.50} {getattr(value, 'shape', '')}" for key, value in list(state.items())[:12])
+        raise DataError(f"state: expected arrays (B, T, D) of at most {_MOST_ROBOTS} robots, found {shapes}")
+
+    def step(value: Any) -> Any:
+        return value[0] if isinstance(value, np.ndarray) and value.ndim == 2 and len(value) == 1 else value
+
+    return [
+        {key: step(value[robot] if key in batched else value) for key, value in state.items()}
+        for robot in range(n_robots)
+    ]

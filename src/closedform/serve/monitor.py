@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from reprlib import repr as brief
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from closedform.demos.episode import real_array
 from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.serve.observations import WHOLE, ObservationReader
-from closedform.serve.service import Service
+from closedform.serve.service import Service, session_name
 from closedform.serve.session import Session
 from closedform.wire import pack, unpack, with_key
 
@@ -29,12 +30,14 @@ class Verdict:
     Attributes:
         facts: familiarity, the nearest demonstrations, the alarm, and how many observations it has lasted.
         due: whether the alarm has lasted long enough to stop or fall back.
-        request: read, for the policy to fall back to.
+        request: read, for the policy to fall back to; empty if it cannot be.
+        asks: whether it asks for actions; if not, a reply with some is refused.
     """
 
     facts: dict[str, Any]
     due: bool
     request: Mapping[Any, Any]
+    asks: bool = True
 
 
 class Monitor:
@@ -64,9 +67,8 @@ class Monitor:
         if (then == "fallback") != (fallback is not None):
             raise ConfigError("monitor: expected a policy to fall back to if and only if that is what happens")
         self.service, self.fallback, self.then, self.after = service, fallback, then, after
-        self._keys = tuple(keys)
         policy = service.policy
-        self._reader = ObservationReader(policy.observation_layout, policy.config.n_obs_steps, newest=True)
+        self._reader = ObservationReader(policy.observation_layout, policy.config.n_obs_steps, keys, newest=True)
 
     def metadata(self) -> dict[str, Any]:
         """What is added to the metadata of the policy behind it."""
@@ -77,7 +79,7 @@ class Monitor:
             "threshold": familiarity.threshold,
             "then": self.then,
             "after": self.after,
-            "observation_keys": list(self._keys) or self._reader.keys,
+            "observation_keys": self._reader.keys,
         }
 
     def open(self) -> Watch:
@@ -103,13 +105,7 @@ class Monitor:
 
     def read(self, request: Mapping[Any, Any]) -> np.ndarray:
         """The observation (D_o,) or window (N_o, D_o) in a request."""
-        if not self._keys:
-            return self._reader.read(request)[0]
-        missing = [key for key in self._keys if key not in request]
-        if missing:
-            raise DataError(f"expected the keys {', '.join(self._keys)} in a request, found none of {missing[0]!r}")
-        parts = [np.atleast_1d(real_array(request[key], key)) for key in self._keys]
-        return self._reader.read({WHOLE: np.concatenate([part[-1] if part.ndim > 1 else part for part in parts])})[0]
+        return self._reader.read(request)[0]
 
 
 class Watch:
@@ -123,28 +119,31 @@ class Watch:
         self._monitor = monitor
         self._robots: OrderedDict[str, _Robot] = OrderedDict()
 
-    def look(self, message: Any) -> Verdict | None:
-        """Judges a packed request; None if it asks for no action.
+    def look(self, message: Any) -> Verdict:
+        """Judges a packed request, whatever it says that it asks for.
 
         One that cannot be unpacked raises the alarm, since the policy behind it may be able to read it.
         """
         try:
-            request, problem = unpack(message) if isinstance(message, bytes) else None, ""
+            request = unpack(message) if isinstance(message, bytes) else None
+            if not isinstance(request, dict):
+                raise DataError(f"expected a request that is a map, found {'text' if request is None else 'another'}")
         except DataError as error:
-            request, problem = {}, str(error)
-        if not isinstance(request, dict) or request.get("endpoint", "infer") not in ("infer", "reset"):
-            return None
-        robot = self._robot(request)
-        if request.get("endpoint") == "reset":
-            robot.lasted, robot.session, robot.begins = 0, None, True
-            return None
-        facts = {"alarm": True, "problem": problem} if problem else self._monitor.judge(request, first=robot.begins)
+            return self._verdict(self._robot({}), {"alarm": True, "problem": str(error)}, {})
+        robot, endpoint = self._robot(request), request.get("endpoint")
+        if isinstance(endpoint, str) and endpoint in ("reset", "add"):
+            if endpoint == "reset":
+                robot.lasted, robot.session, robot.begins = 0, None, True
+            return Verdict({}, False, request, asks=False)
+        facts = self._monitor.judge(request, first=robot.begins)
         robot.begins = False
+        return self._verdict(robot, facts, request)
+
+    def _verdict(self, robot: _Robot, facts: dict[str, Any], request: Mapping[Any, Any]) -> Verdict:
         robot.lasted = robot.lasted + 1 if facts["alarm"] else 0
-        facts["lasted"] = robot.lasted
         due = self._monitor.then != "tell" and robot.lasted >= self._monitor.after
-        facts["acting"] = "fallback" if due and self._monitor.then == "fallback" else "upstream"
-        return Verdict(facts, due, request)
+        acting = "fallback" if due and self._monitor.then == "fallback" else "upstream"
+        return Verdict({**facts, "lasted": robot.lasted, "acting": acting}, due, request)
 
     def stopped(self, verdict: Verdict) -> str:
         """What is said to a robot that is stopped."""
@@ -152,20 +151,36 @@ class Watch:
         why = verdict.facts.get("problem") or f"distance {known['distance']:.3g}, threshold {known['threshold']:.3g}"
         return f"stopped: out of the range of the demonstrations for {verdict.facts['lasted']} observations ({why})"
 
-    def reply(self, reply: Any, verdict: Verdict | None) -> Any:
+    def reply(self, reply: Any, verdict: Verdict) -> Any:
         """The reply of the policy behind it, with what the monitor says; byte for byte the same besides, unless it
-        falls back."""
-        if verdict is None or not isinstance(reply, bytes):
+        falls back. A `DataError` if a robot must not get it."""
+        if not isinstance(reply, bytes):
             return reply
+        try:
+            content = unpack(reply)
+        except DataError as error:
+            raise DataError(f"the reply of the policy behind this monitor: {error}") from error
+        actions = content.get("actions") if isinstance(content, dict) else None
+        if not verdict.asks:
+            if actions is not None:
+                found = brief(verdict.request.get("endpoint"))
+                raise DataError(f"expected no actions in the reply to {found}, which is not judged, found some")
+            return reply
+        facts, problem = verdict.facts, _unsound(actions)
+        if problem is not None and self._monitor.then == "stop":
+            raise DataError(f"stopped: {problem}")
         if self._monitor.then == "fallback":
-            reply = self._with_fallback(reply, verdict)
-        return with_key(reply, KEY, verdict.facts)
+            if problem is not None:
+                verdict, facts = replace(verdict, due=True), {**facts, "acting": "fallback"}
+            reply = self._with_fallback(reply, content, verdict)
+        if problem is not None:
+            facts = {**facts, "alarm": True, "problem": problem}
+        return with_key(reply, KEY, facts)
 
-    def _with_fallback(self, packed: bytes, verdict: Verdict) -> bytes:
+    def _with_fallback(self, packed: bytes, reply: Any, verdict: Verdict) -> bytes:
         """The reply with the actions of the fallback, if that is due; refuses replies whose actions do not match."""
         service, robot = self._monitor.fallback, self._robot(verdict.request)
         assert service is not None
-        reply = unpack(packed)
         chunk = reply.get("actions") if isinstance(reply, dict) else None
         width, length = service.policy.action_layout.width, service.policy.config.n_action_steps
         if not isinstance(chunk, np.ndarray) or chunk.ndim != 2 or chunk.shape[1] != width or len(chunk) > length:
@@ -184,17 +199,32 @@ class Watch:
         return pack({**reply, "actions": answer["actions"][: len(chunk)].astype(chunk.dtype)})
 
     def _robot(self, request: Mapping[Any, Any]) -> _Robot:
-        name = str(request.get("session_id"))[:200]
-        robot = self._robots.setdefault(name, _Robot())
+        """What is known of a robot; a new name goes on where the longest alarm of this connection is."""
+        try:
+            name = session_name(request.get("session_id", ""))
+        except DataError:
+            name = ""
+        if name not in self._robots:
+            self._robots[name] = _Robot(max((robot.lasted for robot in self._robots.values()), default=0))
         self._robots.move_to_end(name)
         while len(self._robots) > _N_ROBOTS:
             self._robots.popitem(last=False)
-        return robot
+        return self._robots[name]
+
+
+def _unsound(actions: Any) -> str | None:
+    """What is wrong with the actions of a reply, one array or several by name; None if nothing."""
+    parts = {} if actions is None else actions if isinstance(actions, dict) else {"actions": actions}
+    try:
+        sound = all(np.isfinite(real_array(part, "actions")).all() for part in parts.values())
+    except DataError as error:
+        return str(error)
+    return None if sound else "the actions of the policy behind this monitor are not finite"
 
 
 class _Robot:
     """Whether an episode begins, how long the alarm has lasted, and the session of the fallback while that acts."""
 
-    def __init__(self) -> None:
-        self.begins, self.lasted = True, 0
+    def __init__(self, lasted: int) -> None:
+        self.begins, self.lasted = True, lasted
         self.session: Session | None = None

@@ -14,6 +14,8 @@ from closedform.serve.monitor import KEY, Monitor, Watch
 from closedform.serve.websocket_server import GOING_AWAY, INTERNAL_ERROR, LOG, WebSocketServer
 from closedform.wire import require, with_key
 
+_PARTING = 1.0  # seconds that a policy behind the monitor is given to close its connection
+
 
 class MonitorServer(WebSocketServer):
     """Passes everything on between clients and the policy behind it, and adds what the monitor says to replies.
@@ -38,6 +40,19 @@ class MonitorServer(WebSocketServer):
             yield
 
     async def _handle(self, connection: Any) -> None:
+        """Serves a connection until either side ends it; what the policy behind it is still doing is not waited for."""
+        serving = asyncio.ensure_future(self._serve(connection))
+        leaving = asyncio.ensure_future(connection.wait_closed())
+        try:
+            await asyncio.wait((serving, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+        finally:
+            serving.cancel()
+            leaving.cancel()
+            await asyncio.wait((serving,))  # until the connection behind it is closed
+
+    async def _serve(self, connection: Any) -> None:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 behind = await stack.enter_async_context(_Upstream(await self._connect(connection), self._upstream))
@@ -67,7 +82,7 @@ class MonitorServer(WebSocketServer):
         judging = loop.run_in_executor(self._threads, watch.look, message)
         if self._monitor.then == "stop":
             verdict = await judging
-            if verdict is not None and verdict.due:
+            if verdict.due:
                 raise _GoneError(watch.stopped(verdict), INTERNAL_ERROR, "stopped by the monitor")
         await behind.send(message)
         reply, verdict = await asyncio.gather(behind.receive(), judging)
@@ -85,6 +100,7 @@ class MonitorServer(WebSocketServer):
                 compression=None,
                 max_size=None,
                 additional_headers=headers,
+                close_timeout=_PARTING,
                 ping_interval=None,  # a server that plans in its event loop does not answer meanwhile
             )
         except (OSError, TimeoutError, errors.WebSocketException) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,17 @@ class ObservationReader:
     Args:
         layout: of an observation.
         n_obs_steps: N_o, observations in a window.
+        keys: those of a request whose numbers, in this order, are an observation, instead of the names above.
         newest: whether windows of any other length are read too, as their newest observation.
+
+    Attributes:
+        keys: those of a request, with their sizes, which are 0 if they are not known.
     """
 
-    def __init__(self, layout: Layout, n_obs_steps: int, *, newest: bool = False):
+    def __init__(self, layout: Layout, n_obs_steps: int, keys: Sequence[str] = (), *, newest: bool = False):
         self._n_obs_steps, self._width, self._newest = n_obs_steps, layout.width, newest
-        self.keys = entry_names(layout)
+        self._chosen = tuple(keys)
+        self.keys = dict.fromkeys(keys, 0) or entry_names(layout)
 
     def read(self, request: Mapping[Any, Any]) -> tuple[np.ndarray, list[str]]:
         """The observation (D_o,) or window (N_o, D_o) of a request, and the keys that were used."""
@@ -43,6 +48,8 @@ class ObservationReader:
         return self._read(request)
 
     def _read(self, request: Mapping[Any, Any]) -> tuple[np.ndarray, list[str]]:
+        if self._chosen:
+            return self._read_chosen(request), list(self._chosen)
         whole = [key for key in _WHOLE if key in request]
         named = {name: key for name in self.keys for prefix in _PREFIXES if (key := prefix + name) in request}
         if len(whole) == 1 and not named:
@@ -61,6 +68,19 @@ class ObservationReader:
             shapes = ", ".join(f"{key} {part.shape}" for key, part in zip(named.values(), parts, strict=True))
             raise DataError(f"expected keys of an observation with as many rows each, found {shapes}")
         return np.concatenate(parts, axis=-1), list(named.values())
+
+    def _read_chosen(self, request: Mapping[Any, Any]) -> np.ndarray:
+        """The numbers under the chosen keys, which share their rows."""
+        missing = [key for key in self._chosen if key not in request]
+        if missing:
+            raise DataError(f"expected the keys {_listed(self._chosen)} in a request, found none of {missing[0]!r}")
+        parts = [np.atleast_1d(real_array(request[key], key)) for key in self._chosen]
+        if self._newest:
+            parts = [part[-1] if part.ndim > 1 and len(part) else part for part in parts]
+        if len({part.shape[:-1] for part in parts}) > 1:
+            shapes = ", ".join(f"{key} {part.shape}" for key, part in zip(self._chosen, parts, strict=True))
+            raise DataError(f"expected keys of an observation with as many rows each, found {shapes}")
+        return self._rows(np.concatenate(parts, axis=-1), " and ".join(self._chosen), self._width)
 
     def _rows(self, value: Any, key: str, width: int) -> np.ndarray:
         array = real_array(value, key)

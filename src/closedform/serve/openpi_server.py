@@ -72,7 +72,8 @@ class OpenpiServer(WebSocketServer):
         for index, each in enumerate(asked):
             try:
                 request = _unpacked(each.message)
-                if isinstance(request, dict) and request.get("endpoint") in ("add", "remove"):
+                endpoint = request.get("endpoint") if isinstance(request, dict) else None
+                if isinstance(endpoint, str) and endpoint in ("add", "remove"):  # an array would compare one by one
                     done.append((index, None))
                     continue
                 if not each.session:

@@ -20,6 +20,7 @@ from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
+from closedform.serve.action_range import ActionRange
 from closedform.serve.observations import ObservationReader, entry_names
 from closedform.serve.session import Asked, Session, plan_together
 from closedform.weights.terms.action_prefix import ActionPrefix
@@ -35,9 +36,19 @@ class Service:
         policy: what plans.
         learn: whether requests may add demonstrations.
         false_alarm_rate: the fraction of familiar observations that may raise an alarm.
+        keys: of a request, whose numbers in this order are an observation; see `ObservationReader`.
+        any_actions: whether actions far outside the demonstrated range are served, too.
     """
 
-    def __init__(self, policy: Policy[Any], *, learn: bool = False, false_alarm_rate: float = 0.01):
+    def __init__(
+        self,
+        policy: Policy[Any],
+        *,
+        learn: bool = False,
+        false_alarm_rate: float = 0.01,
+        keys: Sequence[str] = (),
+        any_actions: bool = False,
+    ):
         if not 0 < false_alarm_rate < 1:
             raise ConfigError(f"false_alarm_rate: expected a number between 0 and 1, found {false_alarm_rate!r}")
         if learn and not isinstance(policy, DemonstrationPolicy):
@@ -45,7 +56,9 @@ class Service:
                 f"learn: expected a policy made of demonstrations, found {type(policy).__name__}, which cannot add any"
             )
         self.policy, self.learn = policy, learn
-        self.reader = ObservationReader(policy.observation_layout, policy.config.n_obs_steps)
+        self.reader = ObservationReader(policy.observation_layout, policy.config.n_obs_steps, keys)
+        self._any_actions = any_actions
+        self._range: ActionRange | None = None  # of the newest model that was asked about
         self._rate = false_alarm_rate
         self._familiarity = self._measure()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
@@ -134,13 +147,13 @@ class Service:
         endpoint = request.get("endpoint", "infer")
         if not isinstance(endpoint, str) or endpoint not in ("infer", "reset"):
             raise DataError(f"endpoint: expected infer, reset, add or remove, found {brief(endpoint)}")
-        name, seed = request.get("session_id"), _whole(request, "seed")
+        name, seed = request.get("session_id"), whole(request, "seed")
         session = self.session(name) if name is not None or session is None else session
         resets = endpoint == "reset" or seed is not None
         if endpoint == "reset":
             return _Read(session, resets, seed)
         window, used = self.reader.read(request)
-        asked = Asked(session, window, _whole(request, "executed"), _prefix(request))
+        asked = Asked(session, window, whole(request, "executed"), _prefix(request))
         ignored = [str(key)[:100] for key in request if key not in used and key not in _OPTIONS]
         return _Read(session, resets, seed, asked, ignored)
 
@@ -164,7 +177,8 @@ class Service:
                 replies.append(plan)
                 continue
             reply = {"actions": np.ascontiguousarray(plan.actions), **self.provenance(plan, first=begins)}
-            replies.append({**reply, "ignored_keys": each.ignored, "policy_timing": timing})
+            refusal = self._refusal(plan, reply["familiarity"])
+            replies.append(refusal or {**reply, "ignored_keys": each.ignored, "policy_timing": timing})
         return replies
 
     def provenance(self, plan: Plan, *, first: bool) -> dict[str, Any]:
@@ -186,13 +200,30 @@ class Service:
             "replica": None if plan.replica is None else plan.replica._asdict(),
         }
 
+    def _refusal(self, plan: Plan, familiarity: dict[str, Any] | None) -> DataError | None:
+        """Why a plan is not served: the alarm is raised, or there is none, and its actions are far from all others."""
+        policy = self.policy
+        if (
+            self._any_actions
+            or not isinstance(policy, DemonstrationPolicy)
+            or (familiarity or {}).get("alarm") is False
+        ):
+            return None
+        found = self._range
+        if found is None or found.model is not policy.model:
+            found = self._range = ActionRange.of(policy)
+        problem = found.problem(plan.actions)
+        if problem is None:
+            return None
+        alarm = f" (threshold {familiarity['threshold']:.4g})" if familiarity else ""
+        return DataError(
+            f"alarm: the observation is at distance {plan.distance:.4g} from the demonstrations{alarm}, and {problem}; "
+            "such actions are served only with --any-actions"
+        )
+
     def session(self, name: Any) -> Session:
         """The session of this name, a text or a number, which may be in an array of one; a new one if there is none."""
-        if isinstance(name, np.ndarray) and name.size == 1:
-            name = name.reshape(-1)[0]
-        if not isinstance(name, str | bytes | Integral) or isinstance(name, bool) or len(str(name)) > 200:
-            raise DataError(f"session_id: expected a text of at most 200 characters or a number, found {brief(name)}")
-        name = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+        name = session_name(name)
         with self._lock:
             session = self._sessions.get(name)
             if session is None:
@@ -227,7 +258,7 @@ class Service:
         if not self.learn:
             raise ConfigError("remove: expected a server that may learn, found one started without --learn")
         assert isinstance(self.policy, DemonstrationPolicy)
-        number = _whole(request, "episode")
+        number = whole(request, "episode")
         with self._learning:
             if number not in self._taught:
                 known = ", ".join(map(str, sorted(self._taught))) or "none"
@@ -281,7 +312,7 @@ class _Read:
 
 def _prefix(request: Mapping[Any, Any]) -> ActionPrefix | None:
     """What a plan has to continue, if the request says so."""
-    delay = _whole(request, "delay")
+    delay = whole(request, "delay")
     if request.get("left_over") is not None:
         return ActionPrefix(real_array(request["left_over"], "left_over"), delay or 0)
     if delay:
@@ -289,7 +320,17 @@ def _prefix(request: Mapping[Any, Any]) -> ActionPrefix | None:
     return None
 
 
-def _whole(request: Mapping[Any, Any], name: str) -> int | None:
+def session_name(name: Any) -> str:
+    """The name of a session, a text or a number, which may be in an array of one."""
+    if isinstance(name, np.ndarray) and name.size == 1:
+        name = name.reshape(-1)[0]
+    long = isinstance(name, str | bytes | Integral) and len(name if isinstance(name, str | bytes) else str(name)) > 200
+    if long or not isinstance(name, str | bytes | Integral) or isinstance(name, bool):
+        raise DataError(f"session_id: expected a text of at most 200 characters or a number, found {brief(name)}")
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+
+
+def whole(request: Mapping[Any, Any], name: str) -> int | None:
     """A whole number of at least 0 in a request, or None."""
     value = request.get(name)
     if value is None:

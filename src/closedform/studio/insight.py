@@ -8,6 +8,7 @@ import numpy as np
 
 from closedform.analysis.explain import transferred_chunks
 from closedform.analysis.familiarity import Familiarity
+from closedform.analysis.stage import rounded
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
 
@@ -67,4 +68,4 @@ def _behind(plan: Plan, numbers: dict[int, int]) -> list[dict[str, Any]]:
 
 
 def _path(chunk: np.ndarray) -> list[list[float]]:
-    return np.round(chunk[:, :2], 1).tolist()
+    return rounded(chunk[:, :2])

@@ -7,7 +7,9 @@ import contextlib
 import errno
 import hmac
 import io
+import ipaddress
 import json
+import re
 import secrets
 import socket
 import sys
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from closedform.analysis.stage import rounded
 from closedform.demos.demos import Demos
 from closedform.demos.load import save_demos
 from closedform.errors import ClosedFormError, ConfigError, DataError, MissingExtraError
@@ -30,8 +33,11 @@ from closedform.studio.session import Session
 
 EXPORTS = ("folder", "zarr", "lerobot", "policy")
 _PAGE = Path(__file__).parent / "page"
+_POLICY = (
+    "default-src 'self'; connect-src 'self' ws://{0} wss://{0}; img-src 'self' data: blob:; object-src 'none'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data: blob:",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
@@ -67,8 +73,9 @@ class _Client:
 class Server:
     """Serves a session to pages on this machine.
 
-    The first page drives and others watch; a page can claim the wheel. Pages need the token in their address, and
-    WebSockets of other origins are refused.
+    The first page drives and others watch; a page can claim the wheel. The page itself is the same for everybody; what
+    it connects to needs the token of the printed address, which it keeps for its tab and takes out of the address bar.
+    Other origins are refused, and so are names of others that lead to this machine.
 
     Args:
         pilot: steps the session.
@@ -138,16 +145,30 @@ class Server:
 
     def _allowed(self, connection: Any) -> bool:
         given = connection.query_params.get("token", "").encode("utf-8", "replace")
-        origin = connection.headers.get("origin")
-        same = origin is None or urlsplit(origin).netloc == connection.headers.get("host")
-        return hmac.compare_digest(given, self._token.encode()) and same
+        origin, host = connection.headers.get("origin"), connection.headers.get("host", "")
+        same = origin is None or urlsplit(origin).netloc == host
+        return hmac.compare_digest(given, self._token.encode()) and same and self._is_ours(host)
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether a page asks for this machine by an address, or by a name that nobody else can give it."""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            if not re.fullmatch(r"[\w.:\[\]-]+", host):
+                return False
+            if name in ("localhost", self._host.lower(), socket.gethostname().lower()):
+                return True
+            return bool(ipaddress.ip_address(name))
+        except ValueError:
+            return False
 
     async def _page(self, request: Any) -> Any:
         from starlette.responses import HTMLResponse, PlainTextResponse
 
-        if not self._allowed(request):
-            return PlainTextResponse("401: open the address that closedform studio printed, with its token", 401)
-        return HTMLResponse((_PAGE / "index.html").read_text(encoding="utf-8"), headers=_HEADERS)
+        host = request.headers.get("host", "")
+        if not self._is_ours(host):
+            return PlainTextResponse("403: open the address that closedform studio printed", 403)
+        headers = {**_HEADERS, "Content-Security-Policy": _POLICY.format(host)}
+        return HTMLResponse((_PAGE / "index.html").read_text(encoding="utf-8"), headers=headers)
 
     def _export(self, request: Any) -> Any:
         """Runs in a thread of its own, as starlette does with functions that are not coroutines."""
@@ -227,7 +248,7 @@ class Server:
         if session.placement is None:
             raise DataError("an episode can be played only where the scene can be drawn; export it to look at it")
         poses = session.placement.poses(take.episode.observations.astype(float))
-        content = {body: values.round(2).tolist() for body, values in poses.items()}
+        content = {body: rounded(values, session.placement.drawing.extent) for body, values in poses.items()}
         text = json.dumps({"kind": "episode", "take": number, "poses": content})
         if self._loop is not None:
             self._loop.call_soon_threadsafe(client.put, "episode", text)

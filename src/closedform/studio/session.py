@@ -8,9 +8,10 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from closedform.analysis.stage import rounded
 from closedform.demos.episode import Episode
 from closedform.errors import ClosedFormError, ConfigError
-from closedform.evaluation.drawing import Draws, Placement
+from closedform.evaluation.drawing import Drawing, Draws, Placement
 from closedform.evaluation.environment import N_SEEDS, Environment, Renders, check_seed
 from closedform.evaluation.steering import Steering, Steers
 from closedform.policies.agent import Agent
@@ -28,9 +29,28 @@ Point = tuple[float, ...]
 SHORTEST = 3  # steps of a stretch that is kept; a shorter one is a touch
 _LONGEST = 3000  # steps, after which a stretch ends by itself
 _LINGER = 12  # steps that the end of a run is shown
+_N_STARTS = 24  # in whose range a scene without a drawing is shown
 _N_CANDIDATES = 48  # starts among which the least familiar one is searched
 _N_PAIRS = 10  # starts that two policies are compared on
 _MAP_EVERY = 5  # steps
+
+
+def _drawing(environment: Environment, collection: Collection) -> Drawing:
+    """How a scene looks: as it says, or as its layout does."""
+    if isinstance(environment, Draws):
+        return environment.drawing
+    seen = [np.asarray(environment.reset(seed), np.float64)[None] for seed in range(_N_STARTS)]
+    try:
+        return Drawing.of_layout(
+            environment.observation_layout,
+            np.concatenate([*seen, *(take.episode.observations for take in collection.held)]),
+        )
+    except ConfigError as error:
+        raise ConfigError(
+            "the studio needs something to show and to move: expected an environment with a `drawing`, with `render`, "
+            f"`hand` and `action_to`, or with positions in its layout, found a {type(environment).__name__} without "
+            f"({error}); see docs/studio.md"
+        ) from error
 
 
 class Session:
@@ -40,8 +60,8 @@ class Session:
     drove becomes an episode of the policy when it ends. All methods are called by one thread.
 
     Args:
-        environment: with a drawing of its bodies and actions that are the position of one of them (`Draws`), or with
-            a picture and a hand that can be steered (`Steers`).
+        environment: with actions that are the position of a body in the plane, and a drawing (`Draws`) or a layout that
+            says where bodies are; or with a picture and a hand that can be steered (`Steers`).
         collection: the episodes and the policy.
         tape: where stretches are recorded; None for nowhere.
         seed: of the first start.
@@ -69,16 +89,11 @@ class Session:
     ):
         self.environment, self.collection = environment, collection
         self.placement: Placement | None = None
-        if isinstance(environment, Draws):
-            layouts = environment.observation_layout, environment.action_layout
-            self.placement = self._controls = Placement(environment.drawing, *layouts)
-        elif isinstance(environment, Steers):
+        if isinstance(environment, Steers) and not isinstance(environment, Draws):
             self._controls = Steering(environment)
         else:
-            raise ConfigError(
-                "the studio needs something to show and to move: expected an environment with a `drawing`, or with "
-                f"`render`, `hand` and `action_to`, found a {type(environment).__name__} without; see docs/studio.md"
-            )
+            layouts = environment.observation_layout, environment.action_layout
+            self.placement = self._controls = Placement(_drawing(environment, collection), *layouts)
         self._tape, self._not_taped = tape, ""  # why, as the person was told in this stretch
         self.answers = Answers(collection, self.placement, spare or type(environment), background, self._changed)
         self.board, self.notices = ScoreBoard(), list[str]()
@@ -203,9 +218,10 @@ class Session:
     def frame(self) -> dict[str, Any]:
         """The current state for a page."""
         poses = {} if self.placement is None else self.placement.poses(self.observation[None])
+        extent = None if self.placement is None else self.placement.drawing.extent
         return {
-            "poses": {body: np.round(pose[0], 3).tolist() for body, pose in poses.items()},
-            "target": None if self.target is None or not poses else np.round(self.target, 2).tolist(),
+            "poses": {body: rounded(pose, extent)[0] for body, pose in poses.items()},
+            "target": None if self.target is None or not poses else rounded(self.target[None], extent)[0],
             "driver": self.driver,
             "paused": self.paused,
             "outcome": self.outcome,

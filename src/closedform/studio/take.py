@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from closedform.analysis.stage import rounded
 from closedform.demos.episode import Episode
 from closedform.evaluation.drawing import Placement
 
@@ -50,10 +51,10 @@ class Take:
             return {**known, "picture": self.picture}
         observations = self.episode.observations
         chosen = np.unique(np.linspace(0, len(observations) - 1, _N_POINTS).astype(int))
-        poses = placement.poses(observations[chosen].astype(np.float64))
+        poses, extent = placement.poses(observations[chosen].astype(np.float64)), placement.drawing.extent
         return {
             **known,
-            "path": np.round(poses[placement.hand][:, :2], 1).tolist(),
-            "first": {body: np.round(pose[0], 3).tolist() for body, pose in poses.items()},
-            "last": {body: np.round(pose[-1], 3).tolist() for body, pose in poses.items()},
+            "path": rounded(poses[placement.hand][:, :2], extent),
+            "first": {body: rounded(pose[:1], extent)[0] for body, pose in poses.items()},
+            "last": {body: rounded(pose[-1:], extent)[0] for body, pose in poses.items()},
         }

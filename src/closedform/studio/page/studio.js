@@ -5,7 +5,13 @@ import { Stage } from "./stage.js";
 import { Timeline } from "./timeline.js";
 
 const $ = (id) => document.getElementById(id);
-const token = new URLSearchParams(location.search).get("token") || "";
+// The token stays with this tab, and leaves the address bar, where it would be seen, shared and remembered.
+const given = new URLSearchParams(location.search).get("token");
+if (given) {
+  sessionStorage.setItem("token", given);
+  history.replaceState(null, "", location.pathname);
+}
+const token = sessionStorage.getItem("token") ?? "";
 const percent = (x) => `${Math.round(100 * x)}%`;
 const state = { drives: false, filter: "all", takes: [], cards: new Map(), fresh: null, findings: {}, examining: false };
 let socket = null, waiting = false, lastSent = undefined;
@@ -314,4 +320,4 @@ for (const button of document.querySelectorAll("[data-export]")) {
   });
 }
 showBehind(null);
-connect();
+if (token) connect(); else $("who").textContent = "open the address that closedform studio printed";
