@@ -386,6 +386,10 @@ def test_bad_files_are_refused_with_the_reason(tmp_path):
     refused(npz(tmp_path / "a.npz", **good), "expected one of observations, .* for observations, found actions")
     refused(npz(tmp_path / "b.npz", observations=np.array([["x"]] * 4), **good), "real numbers, found dtype <U1")
     refused(npz(tmp_path / "c.npz", observations=np.zeros((3, 2)), **good), "for 3 observations and 4 actions")
+    longer = npz(tmp_path / "c2.npz", observations=np.zeros((6, 2)), actions=np.zeros((4, 1)), episode_ends=[2, 4])
+    refused(longer, "for 6 observations and 4 actions; leave out the last observation of each episode")
+    refused("puhst", r"known by name are pusht.*; did you mean pusht\?")
+    refused("pusht-embeded", r"did you mean pusht-embedded\?")
     bad = np.zeros((4, 2))
     bad[2, 1] = np.nan
     refused(npz(tmp_path / "d.npz", observations=bad, **good), "c?d.npz: episode 0: .* nan at step 2, entry 1")

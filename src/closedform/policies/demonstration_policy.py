@@ -90,7 +90,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
         if not isinstance(demos, Demos):
             demos = Demos(demos)
         elif not demos.finite:  # read for inspection only
-            demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate)
+            demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate, demos.tasks)
+        demos.check_one_task()
         refuse_faults(demos)
         self.perceiver = perceiver_of(demos)
         made = self.make_config(preset, config, feature_map, parameters, demos)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.demos import Demos, valid_rate
+from closedform.demos.episode import one_too_many
 from closedform.demos.formats.checksums import Checksums
 from closedform.demos.images import Images
 from closedform.demos.layout import Layout
@@ -131,6 +132,7 @@ def split(
         raise LoadError(
             f"{path}: expected episode ends that increase up to the number of steps, found {len(ends)} ends, the last "
             f"{ends[-1]}, for {len(observations)} observations and {len(actions)} actions"
+            + one_too_many(len(observations), len(actions), len(ends))
         )
     observations, actions = (flat(path, name, a) for name, a in (("observations", observations), ("actions", actions)))
     chosen = select(path, options.episodes, len(ends))
