@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,7 @@ from safetensors.numpy import save_file
 
 from closedform.demos.demos import Demos
 from closedform.demos.layout import Layout
-from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingExtraError
+from closedform.errors import ClosedFormError, ClosedFormWarning, ConfigError, LoadError, MissingExtraError
 from closedform.files import crc32
 from closedform.pixels.perceiver import Perceiver
 from closedform.pixels.saved_perceiver import read_perceiver, write_perceiver
@@ -236,14 +237,27 @@ def read_policy(
         raise LoadError(f"{folder}: expected ids from 0 on, and next_episode_id above all of them")
 
     def make_model(spec: ModelSpec) -> Model:
+        removed: tuple[int, ...] = ()
         if large:
-            return RecordedSteps.open(spec, snapshot, content["index"])
+            if SavedIndex.FILES[2] in snapshot.files:
+                return RecordedSteps.open(spec, snapshot, content["index"])
+            if not snapshot.unchanged():
+                raise LoadError(f"{folder}: expected {SavedIndex.FILES[2]}, found the folder being replaced")
+            warnings.warn(
+                f"{folder}: {SavedIndex.FILES[2]} is missing, as after an upload to a hub: the index is built again; "
+                "save the policy to keep it",
+                ClosedFormWarning,
+                stacklevel=2,
+            )
+            _check_sum(folder, arrays, content)
+            removed = SavedIndex.parse(snapshot, content["index"]).removed
         ends = np.cumsum(lengths)
         pairs = [
             (arrays["observations"][end - length : end], arrays["actions"][end - length : end])
             for end, length in zip(ends, lengths, strict=True)
         ]
-        return build_model(spec, Demos(pairs, layouts[0], layouts[1]).episodes, episode_ids)
+        kept = np.setdiff1d(np.arange(n_episodes), removed)
+        return build_model(spec, Demos([pairs[i] for i in kept], *layouts).episodes, episode_ids[kept])
 
     try:
         policy = object.__new__(policy_class)
