@@ -72,7 +72,7 @@ def test_whatever_is_written_is_read_back(tmp_path_factory, demos, target):
     for written, found in zip(demos, read, strict=True):
         np.testing.assert_array_equal(found.observations, written.observations)
         np.testing.assert_array_equal(found.actions, written.actions)
-    if to == "lerobot":
+    if name in ("demos", "lr"):
         assert read.column_names == demos.column_names
     if path.suffix == ".csv":
         for prefix, written, found in zip(("obs", "act"), demos.column_names, read.column_names, strict=True):

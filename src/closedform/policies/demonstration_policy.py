@@ -93,7 +93,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             demos = Demos(demos, demos.observation_layout, demos.action_layout, demos.rate, demos.tasks)
         demos.check_one_task()
         refuse_faults(demos)
-        self.perceiver = perceiver_of(demos)
+        self.perceiver, self.observation_names = perceiver_of(demos), demos.column_names[0]
         made = self.make_config(preset, config, feature_map, parameters, demos)
         shown = show_symmetry(demos, made)
         self.found_symmetry, demos = shown is not demos, shown

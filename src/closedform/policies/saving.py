@@ -12,6 +12,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from closedform.demos.demos import Demos
+from closedform.demos.formats.common import known_names
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ClosedFormWarning, ConfigError, LoadError, MissingExtraError
 from closedform.files import crc32
@@ -122,6 +123,8 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
         "next_episode_id": policy.next_episode_id,
         "crc32": crc32(arrays.values()),
     }
+    if policy.observation_names is not None:
+        content["observation_names"] = list(policy.observation_names)
     if policy.targets is not None:
         content["targets"] = policy.targets.to_json()
     if model.spec.symmetry is not None:
@@ -267,6 +270,7 @@ def read_policy(
     except ClosedFormError as error:
         raise LoadError(f"{folder}: {error}") from error
     policy.perceiver = _read_perceiver(snapshot, layouts[0])
+    policy.observation_names = known_names(folder / "config.json", content.get("observation_names"), layouts[0].width)
     return policy
 
 

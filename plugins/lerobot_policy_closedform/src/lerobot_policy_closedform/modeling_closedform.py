@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from closedform.policies.saving import POLICIES, write_policy
 from lerobot_policy_closedform.configuration_closedform import ClosedformConfig
 from lerobot_policy_closedform.observations import observations_of, with_poses
 from lerobot_policy_closedform.processor_closedform import complete_folder
+
+LOG = logging.getLogger(__name__)
 
 
 class ClosedformPolicy(PreTrainedPolicy):
@@ -216,6 +219,10 @@ def _read(config: ClosedformConfig, dataset_meta: Any) -> Demos:
         if parser.parse_arg(name) not in (None, "null", "0", "0.0"):
             raise ConfigError(f"--{name}: expected none, since policies do not see it; use --policy.episodes")
     demos = load_demos(dataset_meta.root, observation_keys=config.observation_keys, episodes=config.episodes)
+    if config.only_task is not None:
+        demos = demos.of_task(config.only_task)
+    if demos.cameras:
+        LOG.warning("closedform does not use the images of %s", ", ".join(demos.cameras))
     if config.keypoints is not None:
         demos = with_poses(demos)
     return choose_layouts(demos, config.layout).demos

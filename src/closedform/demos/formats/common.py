@@ -85,6 +85,15 @@ def known_rate(path: Path, rate: Any) -> float | None:
         raise LoadError(f"{path}: {error}") from error
 
 
+def known_names(path: Path, names: Any, width: int) -> tuple[str, ...] | None:
+    """The names of numbers stored in a file, one for each; errors name the file."""
+    if names is None:
+        return None
+    if not isinstance(names, list) or len(names) != width or not all(isinstance(name, str) for name in names):
+        raise LoadError(f"{path}: expected {width} names of numbers, found others")
+    return tuple(names)
+
+
 def known_layout(path: Path, name: str, entries: Any) -> Layout | None:
     """The layout stored in a file; errors name the file."""
     try:
