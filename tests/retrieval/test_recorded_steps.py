@@ -336,14 +336,14 @@ def test_an_index_that_a_hub_left_out_is_built_again(tmp_path):
         policy.save(tmp_path / "saved")
         (tmp_path / "saved" / "index.faiss").unlink()
         with pytest.warns(ClosedFormWarning, match=r"index\.faiss is missing, .* built again"):
-            again = load_policy(tmp_path / "saved")
+            again = ClosedFormPolicy.load(tmp_path / "saved")
         assert again.episode_ids == policy.episode_ids and again.index_recall is not None
         for observation in demos[1].observations[::9]:
             plan, expected = again.plan(observation, seed=0), policy.plan(observation, seed=0)
             np.testing.assert_allclose(plan.actions, expected.actions, atol=1e-9)
             np.testing.assert_array_equal(plan.episodes, expected.episodes)
         again.save(tmp_path / "whole")
-        assert load_policy(tmp_path / "whole").add(demos[2]) == 6
+        assert ClosedFormPolicy.load(tmp_path / "whole").add(demos[2]) == 6
 
 
 @pytest.mark.parametrize(
