@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from closedform.cli import main
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.formats.image_files import encode_image
@@ -253,3 +254,9 @@ def test_as_many_images_as_steps():
 def test_arrays_that_are_no_images(image: np.ndarray, message: str):
     with pytest.raises(LoadError, match=message):
         as_image(image, "there")
+
+
+def test_images_that_are_not_used_are_told(demos: Demos, tmp_path, capsys):
+    save_demos(demos, tmp_path / "some.zarr")
+    main(["fit", str(tmp_path / "some.zarr"), "-o", str(tmp_path / "policy")])
+    assert f"images of {', '.join(demos.cameras)} are not used; closedform perceive makes" in capsys.readouterr().err

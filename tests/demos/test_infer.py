@@ -9,6 +9,7 @@ import pytest
 
 from closedform import ClosedFormError, Demos, Layout, load_demos
 from closedform.demos.infer import InferredLayouts, describe
+from closedform.demos.inference.names import body_of, named_positions
 from tests.conftest import real_demos, real_file
 from tests.demos.infer_worlds import door, handwriting, joints, poses, smooth, stacked_pick
 from tests.worlds import POLICIES
@@ -436,3 +437,37 @@ def test_an_inferred_kind_never_raises_and_a_declared_one_does(tmp_path, policy_
         policy.add((np.tile(odd, (30, 1)), demos[0].actions))
         policy.add(third)
         assert policy.observation_layout == declared.observation_layout
+
+
+def test_names_of_columns_group_and_name_bodies(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["episode,obs_ee_x,obs_ee_y,obs_cube_pos_0,obs_cube_pos_1,obs_joint_pos_0,obs_joint_pos_1,act_x,act_y"]
+    for index in range(4):
+        cube = rng.uniform(-1, 1, 2)  # never moves: nothing but its name says what it is
+        hand = np.linspace(rng.uniform(-1, 1, 2), cube, 31)
+        joints = np.cumsum(rng.normal(size=(30, 2)), 0)
+        rows = np.concatenate([np.full((30, 1), index), hand[:-1], np.tile(cube, (30, 1)), joints, hand[1:]], 1)
+        lines += [",".join(map(repr, row)) for row in rows.tolist()]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    inferred = Layout.infer(load_demos(tmp_path / "a.csv"))
+    assert str(inferred.observation_layout) == "ee position 2, cube position 2, - other 2"
+    assert str(inferred.action_layout) == "ee position 2"
+    finding = next(f for f in inferred.findings if f.body == "cube")
+    assert finding.evidence == "named obs_cube_pos_0, obs_cube_pos_1"
+
+
+@pytest.mark.parametrize(
+    ("names", "bodies", "positions"),
+    [
+        (["obs_ee_x", "obs_ee_y", "obs_grip"], ["ee", "ee", "grip"], [(0, 2)]),
+        ([f"cube_pos[{i}]" for i in range(3)], ["cube"] * 3, [(0, 3)]),
+        (["observation.tool.x", "observation.tool.y", "observation.tool.z"], ["tool"] * 3, [(0, 3)]),
+        (["motor_0", "motor_1"], ["motor"] * 2, []),
+        ([f"joint_pos[{i}]" for i in range(3)], ["joint"] * 3, []),
+        (["ee_vel_x", "ee_vel_y"], ["ee_vel"] * 2, []),
+        (["shoulder_pan.pos", "elbow.pos"], ["shoulder_pan", "elbow"], []),
+        (["proxy", "taxy", "x", "y"], ["proxy", "taxy", "x", "y"], []),
+    ],
+)
+def test_what_names_say(names, bodies, positions):
+    assert [body_of([name]) for name in names] == bodies and named_positions(names) == positions

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from closedform import load_demos, save_demos
+from closedform import ClosedFormError, ClosedFormPolicy, Demos, load_demos, load_policy, save_demos
+from closedform.cli import main
 from tests.conftest import planar_demos
 from tests.demos.bad_files import lerobot, refused
 
@@ -89,6 +90,31 @@ def test_frames_that_are_lost_or_double_are_noticed(tmp_path, columns, message):
     path = lerobot(tmp_path / "lr")
     add_file(path, 0, columns.pop("episode_index", [0, 0, 0, 1]), **columns)
     refused(path, message)
+
+
+def test_several_tasks_are_not_mixed(tmp_path, capsys):
+    """Two opposite tasks would send every episode to one side."""
+    demos = planar_demos(np.random.default_rng(0), 4, 8)
+    both = Demos(demos, demos.observation_layout, demos.action_layout, 10.0, ["left", "right", "left", "left"])
+    save_demos(both, tmp_path / "lr", "lerobot")
+    read = load_demos(tmp_path / "lr")
+    expected = "expected demonstrations of one task, found 'left' (3 episodes), 'right' (1 episodes); choose one with"
+    for made in (
+        lambda: ClosedFormPolicy(read),
+        lambda: main(["fit", str(tmp_path / "lr"), "-o", str(tmp_path / "p")]),
+    ):
+        with pytest.raises((ClosedFormError, SystemExit)) as caught:
+            made()
+        assert expected in (str(caught.value) if caught.type is not SystemExit else capsys.readouterr().err)
+    assert len(ClosedFormPolicy(read.of_task("left")).episodes) == 3
+    assert len(ClosedFormPolicy(read.of_task("*")).episodes) == 4
+    main(["fit", str(tmp_path / "lr"), "-o", str(tmp_path / "p"), "--only-task", "right"])
+    assert load_policy(tmp_path / "p").fingerprint()["episodes"] == 1
+    with pytest.raises(ClosedFormError, match=r"expected episodes of the task 'up', found 'left' \(3 episodes\)"):
+        read.of_task("up")
+    capsys.readouterr()
+    main(["convert", str(tmp_path / "lr"), str(tmp_path / "folder")])
+    assert "tasks not written: 'left' (3 episodes), 'right' (1 episodes); --only-task" in capsys.readouterr().out
 
 
 def test_lengths_of_episodes_are_compared_with_the_table_of_episodes(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closedform import Layout, save_demos
+from closedform import ClosedFormPolicy, Layout, load_demos, load_policy, save_demos
 from closedform.cli import main
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
 from closedform.evaluation import make_environment, record
@@ -60,6 +60,7 @@ class Discrete(ReachGym):
         self.action_space = spaces.Discrete(3)
 
 
+LAYOUTS = Layout.parse("hand position 2, target position 2"), Layout.parse("hand position 2")
 for name, made in (("Reach", ReachGym), ("Discrete", Discrete)):
     gymnasium.register(f"ClosedForm{name}-v0", made, max_episode_steps=30, disable_env_checker=True)
 gymnasium.register("ClosedFormEndless-v0", ReachGym, disable_env_checker=True)
@@ -137,13 +138,37 @@ def test_recording():
     everything = record(make_environment(f"{ID},max_steps=6"), straight, range(20), successes=False)
     assert started == list(range(20)) and 0 < len(demos) < len(everything) == 20
     np.testing.assert_array_equal(everything.episodes[0].actions, everything.episodes[0].observations[:, 2:])
-    layouts = Layout.parse("hand position 2, target position 2"), Layout.parse("hand position 2")
-    named = record(ID, straight, [0], observation_layout=layouts[0], action_layout=layouts[1])
-    assert (named.observation_layout, named.action_layout) == layouts
+    named = record(ID, straight, [0], observation_layout=LAYOUTS[0], action_layout=LAYOUTS[1])
+    assert (named.observation_layout, named.action_layout) == LAYOUTS
     with pytest.raises(DataError, match="expected an episode that accomplishes the task, found none in 2"):
         record(ID, lambda observation: -observation[2:], range(2))
     with pytest.raises(DataError, match=r"expected actions of 2 numbers, found shape \(4,\)"):
         record(ID, lambda observation: observation, [0])
+
+
+def test_a_policy_takes_the_dictionaries_that_it_was_recorded_from(tmp_path):
+    """By their names, in any order, also from a saved policy of saved demonstrations."""
+    demos = record(f"{ID},named=true", straight, range(5))
+    assert demos.column_names == (("hand[0]", "hand[1]", "target[0]", "target[1]"), None)
+    save_demos(demos, tmp_path / "demos")
+    made = ClosedFormPolicy(load_demos(tmp_path / "demos"))
+    made.save(tmp_path / "policy")
+    here = demos[2].observations[3]
+    expected = made.agent(seed=0).act(here)
+    for policy in (made, load_policy(tmp_path / "policy")):
+        for seen in (
+            {"hand": here[:2], "target": here[2:]},
+            {"target": here[2:].tolist(), "time": 3, "hand": here[:2]},
+        ):
+            np.testing.assert_array_equal(policy.agent(seed=0).act(seen), expected)
+            np.testing.assert_array_equal(policy.plan(seen, seed=0).actions[0], expected)
+        with pytest.raises(DataError, match=r"a dictionary with hand \(2\), target \(2\); found one without hand;"):
+            policy.agent(seed=0).act({"target": here[2:]})
+        with pytest.raises(DataError, match="observation 'hand': expected 2 numbers, found 3"):
+            policy.agent(seed=0).act({"target": here[2:], "hand": here[:3]})
+    named = ClosedFormPolicy(demos.with_layouts(*LAYOUTS))
+    seen = {"target_position": here[2:], "hand_position": here[:2]}
+    np.testing.assert_array_equal(named.agent(seed=0).act(seen), named.agent(seed=0).act(here))
 
 
 def test_arrays_that_are_reused_are_recorded_as_they_were():

@@ -1,5 +1,6 @@
 """A large store reads like a small one, finds what it is asked to find, and opens from a file without reading it."""
 
+import itertools
 import json
 import pickle
 import shutil
@@ -330,8 +331,33 @@ def test_a_third_value_of_a_switch_is_refused_when_it_is_added():
     assert policy.add((np.zeros((20, 2)), actions)) == 2
 
 
-@pytest.mark.parametrize("name", ["index.faiss", "summary.safetensors", "policy.safetensors"])
-@pytest.mark.parametrize("damage", ["gone", "cut", "other"])
+def test_an_index_that_a_hub_left_out_is_built_again(tmp_path):
+    """LeRobot uploads safetensors and JSON alone."""
+    demos = random_demos(np.random.default_rng(7), 6, 40, 3, 2)
+    policy = ClosedFormPolicy(demos, index="faiss", n_action_steps=4)
+    for removed in ([], [2]):
+        for number in removed:
+            policy.remove(number)
+        policy.save(tmp_path / "saved")
+        (tmp_path / "saved" / "index.faiss").unlink()
+        with pytest.warns(ClosedFormWarning, match=r"index\.faiss is missing, .* built again"):
+            again = ClosedFormPolicy.load(tmp_path / "saved")
+        assert again.episode_ids == policy.episode_ids and again.index_recall is not None
+        for observation in demos[1].observations[::9]:
+            plan, expected = again.plan(observation, seed=0), policy.plan(observation, seed=0)
+            np.testing.assert_allclose(plan.actions, expected.actions, atol=1e-9)
+            np.testing.assert_array_equal(plan.episodes, expected.episodes)
+        again.save(tmp_path / "whole")
+        assert ClosedFormPolicy.load(tmp_path / "whole").add(demos[2]) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *itertools.product(["summary.safetensors", "policy.safetensors"], ["gone", "cut", "other"]),
+        *itertools.product(["index.faiss"], ["cut", "other"]),
+    ],
+)
 def test_damaged_files_are_refused_in_one_line(tmp_path, name, damage):
     demos = random_demos(np.random.default_rng(7), 4, 40, 3, 2)
     ClosedFormPolicy(demos, index="faiss", n_action_steps=4).save(tmp_path / "saved")

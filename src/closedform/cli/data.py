@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from tqdm import tqdm
@@ -18,6 +18,7 @@ from tyro.conf import Positional, arg
 from closedform import Demos, Layout, load_demos, save_demos
 from closedform.cli import streams
 from closedform.cli.working import Working
+from closedform.demos.demos import told_tasks
 from closedform.demos.load import KEEPS_IMAGES, MOST_EPISODES, target_format
 from closedform.errors import ClosedFormError, ConfigError
 
@@ -42,6 +43,8 @@ class Reading:
     """Name of the array that holds the actions."""
     episodes: Annotated[str | None, arg(metavar="NUMBERS")] = None
     """Numbers of the episodes to read, such as 0:10,15."""
+    only_task: Annotated[str | None, arg(metavar="TASK")] = None
+    """The task whose episodes to read, of a dataset with several; or a pattern, such as "push*" or "*" for all."""
     mask: Annotated[str | None, arg(metavar="NAME")] = None
     """Name of a filter (mask) stored in a robomimic file."""
     actions: Literal["recorded", "absolute", "absolute_6d", "displacements"] = "recorded"
@@ -58,7 +61,7 @@ class Reading:
 
     def read(self, source: str, *, finite: bool = True) -> Demos:
         """Reads demonstrations from a path, or a dataset by name."""
-        return load_demos(
+        demos = load_demos(
             source,
             observation_keys=self.observation_keys,
             action_key=self.action_key,
@@ -71,11 +74,14 @@ class Reading:
             images=self.images,
             finite=finite,
         )
+        return demos if self.only_task is None else demos.of_task(self.only_task)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChoosingLayouts:
     """What the numbers of observations and actions are."""
+
+    _sees: ClassVar[bool] = False  # whether it uses images
 
     layout: LayoutText = None
     """What the numbers are: infer (from the data), none (unknown), env (as the environment, dataset or file
@@ -91,6 +97,9 @@ class ChoosingLayouts:
             if given:
                 option = f"--{given[0].replace('_', '-')}"
                 raise ConfigError(f"expected --layout or {option}, found both: {self.layout!r} would replace the other")
+        if demos.cameras and demos.perceiver is None and not self._sees:
+            cameras = ", ".join(demos.cameras)
+            streams.complain(f"note: images of {cameras} are not used; closedform perceive makes numbers of them")
         chosen = choose_layouts(demos, self.layout)
         print_inferred(chosen.inferred)
         return chosen.demos
@@ -135,6 +144,8 @@ class Convert(Reading):
         save_demos(demos, self.target, self.to)
         print(f"{len(demos)} episodes, {demos.n_steps} steps: {self.target}")
         _print_skipped(demos)
+        if len(set(demos.tasks or ())) > 1 and target_format(self.target, self.to) != "lerobot":
+            print(f"tasks not written: {told_tasks(demos.tasks or ())}; --only-task chooses one, and lerobot keeps all")
         if demos.cameras and target_format(self.target, self.to) not in KEEPS_IMAGES:
             print(f"images not written: {', '.join(demos.cameras)}; {' and '.join(KEEPS_IMAGES)} keep them")
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class Perceive(Reading, ChoosingLayouts):
     """Make numbers of the images of demonstrations, without training; `fit` on the result takes images."""
 
+    _sees = True
     demos: Positional[DemosName]
     """A path with images, or the name of a dataset (`closedform data list`)."""
     output: Output
@@ -51,6 +52,7 @@ class Perceive(Reading, ChoosingLayouts):
         from closedform.pixels.saved_perceiver import write_perceiver
 
         demos = self.settle(self.read(self.demos))
+        demos.check_one_task()  # what is written has no tasks
         cameras = self.camera or demos.cameras
         if not demos.cameras:
             raise LoadError(f"{self.demos}: expected demonstrations with images, found none; see --images")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,8 +155,14 @@ def cache_folder() -> Path:
 def find_dataset(name: str) -> Dataset:
     """Looks up a dataset by name; the error for an unknown name lists the known ones."""
     if name not in CATALOG:
-        raise LoadError(f"unknown dataset {name!r}: expected one of {', '.join(CATALOG)}")
+        raise LoadError(f"unknown dataset {name!r}: expected one of {', '.join(CATALOG)}{meant(name)}")
     return CATALOG[name]
+
+
+def meant(name: str) -> str:
+    """Which dataset was meant by a name that none has, for the end of a message; "" if none is similar."""
+    near = difflib.get_close_matches(name.lower(), CATALOG, 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def cached_path(dataset: Dataset) -> Path | None:

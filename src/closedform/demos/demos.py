@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from reprlib import repr as brief
@@ -166,6 +168,34 @@ class Demos(Sequence[Episode]):
         kept = tasks if self.tasks else None
         return self._some_of(Demos(stretches, *layouts, self.rate, kept, self.skipped, self.recorded_in))
 
+    def of_task(self, task: str) -> Demos:
+        """The episodes of one task, or of all that a pattern such as `push*` matches, as episodes of one task."""
+        tasks = self.tasks or ("",) * len(self)
+        chosen = [index for index, found in enumerate(tasks) if fnmatch.fnmatchcase(found, task)]
+        if not chosen:
+            raise DataError(f"expected episodes of the task {task!r:.200}, found {told_tasks(tasks)}")
+        some = Demos(
+            [self.episodes[index] for index in chosen],
+            self.observation_layout,
+            self.action_layout,
+            self.rate,
+            [task] * len(chosen),
+            self.skipped,
+            self.recorded_in,
+            self.finite,
+        )
+        return self._perceived(some)
+
+    def check_one_task(self) -> None:
+        """Refuses episodes of several tasks, which would be mixed wherever they observe the same."""
+        named = set(filter(None, self.tasks or ()))
+        if len(named) > 1:
+            first = min(named)
+            raise DataError(
+                f"expected demonstrations of one task, found {told_tasks(self.tasks or ())}; choose one with "
+                f"demos.of_task({first!r:.60}) or closedform fit --only-task; '*' is for tasks that are the same"
+            )
+
     def describe(self, what: str, index: int) -> str:
         """Describes a number of `observations` or `actions` for a message, by the name of its column if it has one."""
         layout = self.observation_layout if what == "observations" else self.action_layout
@@ -205,6 +235,13 @@ class Demos(Sequence[Episode]):
             ("actions", f"{self.action_layout.width} numbers: {self.action_layout}"),
         ]
         return html_table("Demonstrations", rows)
+
+
+def told_tasks(tasks: Sequence[str]) -> str:
+    """The tasks of episodes, each with their number, as text for a message."""
+    counts = Counter(tasks).most_common()
+    listed = ", ".join(f"{task!r:.60} ({n} episodes)" for task, n in counts[:5])
+    return listed + (f" and {len(counts) - 5} more" if len(counts) > 5 else "")
 
 
 def valid_rate(rate: Any) -> float | None:

@@ -40,7 +40,7 @@ class Episode:
         if len(self.observations) != len(self.actions):
             raise DataError(
                 f"an episode has as many observations as actions, found {len(self.observations)} observations "
-                f"and {len(self.actions)} actions"
+                f"and {len(self.actions)} actions{one_too_many(len(self.observations), len(self.actions))}"
             )
         for camera, images in self.images.items():
             if len(images) != len(self.actions):
@@ -65,6 +65,13 @@ class Episode:
 
     def __len__(self) -> int:
         return len(self.observations)
+
+
+def one_too_many(n_observations: int, n_actions: int, n_episodes: int = 1) -> str:
+    """A hint for episodes that also have what was observed after their last action; "" for any other lengths."""
+    if n_observations != n_actions + n_episodes:
+        return ""
+    return "; leave out the last observation of each episode, which no action follows: observations[:-1]"
 
 
 def real_array(value: Any, name: str) -> np.ndarray:

@@ -15,6 +15,7 @@ from closedform.demos.inference.company import rest_together
 from closedform.demos.inference.copies import find_copies
 from closedform.demos.inference.drafts import Draft, Part
 from closedform.demos.inference.inferred import Command, Copy, Finding, InferredLayouts, describe
+from closedform.demos.inference.names import body_of, named_positions
 from closedform.demos.inference.positions import (
     Group,
     find_positions,
@@ -54,6 +55,7 @@ class _Inference:
         self.copies: tuple[Copy, ...] = ()
         self.commands: list[Command] = []
         self.names: dict[int, str] = {}  # of bodies, by the first column of their position
+        self.columns = demos.column_names[0] or ()
         if max(sample.x.shape[1], sample.a.shape[1]) > WIDEST:
             self.observation.note_wide(WIDEST)
             return
@@ -107,6 +109,7 @@ class _Inference:
             self._add_group(group)
         self._add_rotations(rotations, hands + bodies)
         self._add_angles(turning, hands + bodies, steps)
+        self._add_named()
         self._add_commands([hand.hand for hand in hands if hand.hand], hands)
         self._add_action_rotations(inside, steps)
         used = {column for command in self.commands for column in command.action_columns}
@@ -178,6 +181,19 @@ class _Inference:
             self.names[hand.start] = "hand" if index == 0 else f"hand{index + 1}"
         for index, body in enumerate(bodies):
             self.names[body.start] = f"body{index + 1}"
+        for group in hands + bodies:
+            named = body_of([self.columns[c] for c in group.columns]) if self.columns else None
+            if named is not None and named not in self.names.values():
+                self.names[group.start] = named
+
+    def _add_named(self) -> None:
+        """Positions that the numbers alone do not show, but the names of their columns."""
+        for start, size in named_positions(self.columns):
+            named = self.columns[start : start + size]
+            body, own = body_of(named), range(start, start + size)
+            taken = {part.body for part in self.observation.parts.values()}
+            if self.observation.is_free(start, size) and body not in taken and self.sample.observed.usable[own].all():
+                self.observation.add(Part(start, "position", size, body, 0.8, f"named {', '.join(named)}"))
 
     def _add_group(self, group: Group) -> None:
         evidence = "; ".join(reason for _, reason in group.reasons)

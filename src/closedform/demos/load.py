@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from closedform.demos.catalog import CATALOG, dataset_path
+from closedform.demos.catalog import CATALOG, dataset_path, meant
 from closedform.demos.conversion import to_displacements, to_targets
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
@@ -186,7 +186,10 @@ def find_reader(path: Path) -> ModuleType:
     """The reader module for the format found at a path."""
     if not _exists(path):
         known = ", ".join(CATALOG)
-        raise LoadError(f"{path}: expected demonstrations, found nothing there; datasets known by name are {known}")
+        raise LoadError(
+            f"{path}: expected demonstrations, found nothing there; datasets known by name are {known}"
+            + meant(str(path))
+        )
     if not (path.is_file() or path.is_dir()):  # reading it may block or never end, and works only once
         raise LoadError(f"{path}: expected a file or folder of demonstrations, found a device or pipe")
     try:

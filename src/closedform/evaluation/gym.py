@@ -53,6 +53,7 @@ class Gym:
         self._dtype = space.dtype
         self.observation_layout = Layout.plain(sum(self._width(key) for key in self._keys))
         self.action_layout = Layout.plain(len(self._low))
+        self.observation_names = self._named()
         limit = getattr(self._env.spec, "max_episode_steps", None) if max_steps is None else max_steps
         if not isinstance(limit, int) or limit < 1:
             raise ConfigError(f"gym:{name}: expected an environment with a limit of steps, found none; add max_steps=N")
@@ -117,6 +118,12 @@ class Gym:
             advice = "" if key is None else "; choose others with keys=NAME+NAME"
             raise ConfigError(f"gym:{self._name}: expected vectors as observations, found {space}{which}{advice}")
         return int(np.prod(shape))
+
+    def _named(self) -> tuple[str, ...] | None:
+        """The names of the numbers of a Dict observation, by its keys."""
+        widths = {key: self._width(key) for key in self._keys if key is not None}
+        names = (f"{key}[{i}]" if width > 1 else key for key, width in widths.items() for i in range(width))
+        return tuple(names) or None
 
     def _vector(self, observation: Any) -> np.ndarray:
         parts = [observation if key is None else observation[key] for key in self._keys]

@@ -53,7 +53,9 @@ def record(
     if not kept:
         raise DataError(f"record: expected an episode that accomplishes the task, found none in {tried}")
     layouts = observation_layout or place.observation_layout, action_layout or place.action_layout
-    return Demos(kept, *layouts, place.rate)
+    demos = Demos(kept, *layouts, place.rate)
+    demos.column_names = getattr(place, "observation_names", None), None
+    return demos
 
 
 def _episode(place: Environment, act: Callable[[np.ndarray], Any], seed: int, n_beyond: int) -> tuple[Episode, bool]:

@@ -66,6 +66,7 @@ def training_data(demos: Demos, config: NeuralConfig, keep: np.ndarray | None = 
         config: the lengths of windows.
         keep: (n_steps,), whether to use the window that starts at each step; all by default.
     """
+    demos.check_one_task()
     refuse_faults(demos)
     layouts = demos.observation_layout, demos.action_layout
     spec = ModelSpec(

@@ -75,7 +75,8 @@ class Agent:
     def act(self, observation: Any) -> np.ndarray:
         """The action (D_a,) for the newest observation (D_o,); plans when the last chunk was executed.
 
-        A policy made of perceived demonstrations also takes dictionaries with images; see `Perceiver.perceive`.
+        An observation may be a dictionary: of numbers by name, as gymnasium's Dict spaces have them, in any order; or
+        with images, if the demonstrations were perceived. See `read_named` and `Perceiver.perceive`.
         """
         if self.plans_next:
             self.plan(observation)

@@ -92,9 +92,10 @@ class DemonstrationPolicy(Policy[ConfigT]):
             demos = Demos(demos)
         elif not demos.finite:  # read for inspection only
             layouts = (demos.observation_layout, demos.action_layout) if demos.declared else ()
-            demos = Demos(demos, *layouts, rate=demos.rate)
+            demos = Demos(demos, *layouts, rate=demos.rate, tasks=demos.tasks)
+        demos.check_one_task()
         refuse_faults(demos)
-        self.perceiver = perceiver_of(demos)
+        self.perceiver, self.observation_names = perceiver_of(demos), demos.column_names[0]
         chosen = choose_layouts(demos)
         demos = chosen.demos
         if chosen.told:

@@ -17,6 +17,7 @@ from closedform.errors import ConfigError, DataError
 from closedform.finite import all_finite
 from closedform.parameters import shown
 from closedform.policies.agent import Agent
+from closedform.policies.named_observation import read_named
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed
 from closedform.policies.saving import load_policy
@@ -56,10 +57,12 @@ class Policy(ABC, Generic[ConfigT]):
         config: its parameters, which never change.
         observation_layout, action_layout: what the numbers of an observation and of an action are.
         perceiver: makes the numbers of an observation from images; None if they are observed as they are.
+        observation_names: the names of these numbers in the demonstrations; None if they had none.
     """
 
     config: ConfigT
     perceiver: Perceiver | None = None
+    observation_names: tuple[str, ...] | None = None
 
     @property
     @abstractmethod
@@ -150,19 +153,16 @@ class Policy(ABC, Generic[ConfigT]):
         return Agent(self, seed)
 
     def perceived(self, observation: Any, perceiver: Perceiver | None = None) -> Any:
-        """The numbers of an observation that is a dictionary with images; any other one as it is.
+        """The numbers of an observation that is a dictionary; any other one as it is.
 
         Args:
-            observation: see `Perceiver.perceive`.
+            observation: with images, see `Perceiver.perceive`; without, see `read_named`.
             perceiver: that of an episode under way; by default the images are by themselves.
         """
         if not isinstance(observation, Mapping):
             return observation
         if self.perceiver is None:
-            raise DataError(
-                f"expected an observation of {self.observation_layout.width} numbers, found a dictionary; policies "
-                "made of perceived demonstrations take images (closedform perceive)"
-            )
+            return read_named(observation, self.observation_layout, self.observation_names)
         return (perceiver or self.perceiver.fresh()).perceive(observation)
 
     def check_observations(self, observations: np.ndarray) -> np.ndarray:

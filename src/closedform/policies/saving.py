@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,8 +12,9 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from closedform.demos.demos import Demos
+from closedform.demos.formats.common import known_names
 from closedform.demos.layout import Layout
-from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingExtraError
+from closedform.errors import ClosedFormError, ClosedFormWarning, ConfigError, LoadError, MissingExtraError
 from closedform.files import crc32
 from closedform.pixels.perceiver import Perceiver
 from closedform.pixels.saved_perceiver import read_perceiver, write_perceiver
@@ -119,6 +121,8 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
         "next_episode_id": policy.next_episode_id,
         "crc32": crc32(arrays.values()),
     }
+    if policy.observation_names is not None:
+        content["observation_names"] = list(policy.observation_names)
     if policy.targets is not None:
         content["targets"] = policy.targets.to_json()
     if model.spec.symmetry is not None:
@@ -232,14 +236,27 @@ def read_policy(
         raise LoadError(f"{folder}: expected ids from 0 on, and next_episode_id above all of them")
 
     def make_model(spec: ModelSpec) -> Model:
+        removed: tuple[int, ...] = ()
         if large:
-            return RecordedSteps.open(spec, snapshot, content["index"])
+            if SavedIndex.FILES[2] in snapshot.files:
+                return RecordedSteps.open(spec, snapshot, content["index"])
+            if not snapshot.unchanged():
+                raise LoadError(f"{folder}: expected {SavedIndex.FILES[2]}, found the folder being replaced")
+            warnings.warn(
+                f"{folder}: {SavedIndex.FILES[2]} is missing, as after an upload to a hub: the index is built again; "
+                "save the policy to keep it",
+                ClosedFormWarning,
+                stacklevel=2,
+            )
+            _check_sum(folder, arrays, content)
+            removed = SavedIndex.parse(snapshot, content["index"]).removed
         ends = np.cumsum(lengths)
         pairs = [
             (arrays["observations"][end - length : end], arrays["actions"][end - length : end])
             for end, length in zip(ends, lengths, strict=True)
         ]
-        return build_model(spec, Demos(pairs, layouts[0], layouts[1]).episodes, episode_ids)
+        kept = np.setdiff1d(np.arange(n_episodes), removed)
+        return build_model(spec, Demos([pairs[i] for i in kept], *layouts).episodes, episode_ids[kept])
 
     try:
         policy = object.__new__(policy_class)
@@ -249,6 +266,7 @@ def read_policy(
     except ClosedFormError as error:
         raise LoadError(f"{folder}: {error}") from error
     policy.perceiver = _read_perceiver(snapshot, layouts[0])
+    policy.observation_names = known_names(folder / "config.json", content.get("observation_names"), layouts[0].width)
     return policy
 
 

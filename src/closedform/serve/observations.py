@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from closedform.demos.episode import real_array
 from closedform.demos.layout import Layout
 from closedform.errors import DataError
+from closedform.policies.named_observation import entry_names
 
 WHOLE = "observation"
 _WHOLE = (WHOLE, "state", "observation/state", "observation.state")  # as openpi's and LeRobot's clients call it
@@ -95,16 +95,6 @@ class ObservationReader:
 
     def _described(self) -> str:
         return ", ".join(f"{name} ({size})" for name, size in self.keys.items())
-
-
-def entry_names(layout: Layout) -> dict[str, int]:
-    """A name for each entry of a layout, such as `hand_position`, and its size."""
-    plain = [f"{entry.body}_{entry.kind}" if entry.body else entry.kind for entry in layout.entries]
-    count, seen, names = Counter(plain), Counter(), {}
-    for name, entry in zip(plain, layout.entries, strict=True):
-        names[f"{name}_{seen[name]}" if count[name] > 1 else name] = entry.size
-        seen[name] += 1
-    return names
 
 
 def _listed(keys: Any) -> str:

@@ -30,6 +30,7 @@ class ClosedformConfig(PreTrainedConfig):
         keypoints: `pusht` if observations are those of LeRobot's Push-T, the agent and eight keypoints of the block,
             and the policy is to see the pose of the block; None to take observations as they are.
         episodes: numbers of the episodes of a dataset to fit; None for all.
+        only_task: the task whose episodes to fit, of a dataset with several, or a pattern such as `*` for all.
         seed: of the random numbers of the first episode, counted up from episode to episode.
     """
 
@@ -39,6 +40,7 @@ class ClosedformConfig(PreTrainedConfig):
     observation_keys: list[str] | None = None
     keypoints: str | None = None
     episodes: list[int] | None = None
+    only_task: str | None = None
     seed: int = 0
     normalization_mapping: dict[str, NormalizationMode] = field(
         default_factory=lambda: dict.fromkeys(("STATE", "ENV", "ACTION"), NormalizationMode.IDENTITY)
@@ -48,6 +50,7 @@ class ClosedformConfig(PreTrainedConfig):
     format_version: int | None = None
     observation_layout: list[Any] | None = None
     action_layout: list[Any] | None = None
+    observation_names: list[str] | None = None
     n_episodes: int | None = None
     n_steps: int | None = None
     next_episode_id: int | None = None

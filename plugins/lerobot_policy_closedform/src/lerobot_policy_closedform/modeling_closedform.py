@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ from closedform.weights.terms.action_prefix import ActionPrefix
 from lerobot_policy_closedform.configuration_closedform import ClosedformConfig
 from lerobot_policy_closedform.observations import observations_of, with_poses
 from lerobot_policy_closedform.processor_closedform import complete_folder
+
+LOG = logging.getLogger(__name__)
 
 
 class ClosedformPolicy(PreTrainedPolicy):
@@ -125,7 +129,15 @@ class ClosedformPolicy(PreTrainedPolicy):
         write_content(save_directory, {**{k: v for k, v in entries.items() if v is not None}, **own})
 
     def get_optim_params(self) -> Any:
-        """One parameter without effect."""
+        """One parameter without effect, for which `lerobot-train` is made to stop after one step.
+
+        LeRobot tells a policy nothing about a training; the function that asks for its parameters has the settings.
+        """
+        caller = inspect.currentframe()
+        settings = None if caller is None or caller.f_back is None else caller.f_back.f_locals.get("cfg")
+        if settings is not None and getattr(settings, "steps", 1) > 1:
+            LOG.warning("closedform is fitted already: stopping after 1 step instead of %d", settings.steps)
+            settings.steps = 1
         return self.parameters()
 
     def reset(self) -> None:
@@ -216,6 +228,10 @@ def _read(config: ClosedformConfig, dataset_meta: Any) -> Demos:
         if parser.parse_arg(name) not in (None, "null", "0", "0.0"):
             raise ConfigError(f"--{name}: expected none, since policies do not see it; use --policy.episodes")
     demos = load_demos(dataset_meta.root, observation_keys=config.observation_keys, episodes=config.episodes)
+    if config.only_task is not None:
+        demos = demos.of_task(config.only_task)
+    if demos.cameras:
+        LOG.warning("closedform does not use the images of %s", ", ".join(demos.cameras))
     if config.keypoints is not None:
         demos = with_poses(demos)
     return choose_layouts(demos, config.layout).demos

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.demos import Demos, valid_rate
+from closedform.demos.episode import one_too_many
 from closedform.demos.formats.checksums import Checksums
 from closedform.demos.images import Images
 from closedform.demos.layout import Layout
@@ -84,6 +85,15 @@ def known_rate(path: Path, rate: Any) -> float | None:
         raise LoadError(f"{path}: {error}") from error
 
 
+def known_names(path: Path, names: Any, width: int) -> tuple[str, ...] | None:
+    """The names of numbers stored in a file, one for each; errors name the file."""
+    if names is None:
+        return None
+    if not isinstance(names, list) or len(names) != width or not all(isinstance(name, str) for name in names):
+        raise LoadError(f"{path}: expected {width} names of numbers, found others")
+    return tuple(names)
+
+
 def known_layout(path: Path, name: str, entries: Any) -> Layout | None:
     """The layout stored in a file; errors name the file."""
     try:
@@ -131,6 +141,7 @@ def split(
         raise LoadError(
             f"{path}: expected episode ends that increase up to the number of steps, found {len(ends)} ends, the last "
             f"{ends[-1]}, for {len(observations)} observations and {len(actions)} actions"
+            + one_too_many(len(observations), len(actions), len(ends))
         )
     observations, actions = (flat(path, name, a) for name, a in (("observations", observations), ("actions", actions)))
     chosen = select(path, options.episodes, len(ends))

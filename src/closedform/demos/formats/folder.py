@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from closedform.demos.demos import Demos, valid_rate
 from closedform.demos.episode import Episode
 from closedform.demos.formats.checksums import description_of
-from closedform.demos.formats.common import ReadOptions, known_layout, known_rate, make_demos, select
+from closedform.demos.formats.common import ReadOptions, known_layout, known_names, known_rate, make_demos, select
 from closedform.demos.formats.image_files import find_images
 from closedform.demos.formats.sizes import Sizes
 from closedform.demos.layout import Layout
@@ -65,7 +65,14 @@ def read(path: Path, options: ReadOptions) -> Demos:
     pairs = [read_episode(files[index][1], sizes) for index in chosen]
     folder, numbers = path / IMAGES, [files[index][0] for index in chosen]
     images = find_images(folder, numbers) if folder.is_dir() else None
-    demos = make_demos(path, pairs, options, verified=len(pairs), images=images, **layouts, rate=rate)
+    names = facts.get("names") or [None, None]
+    if not isinstance(names, list) or len(names) != 2:
+        raise LoadError(f"{header}: expected names of observed and of commanded numbers, found others")
+    known = {**layouts, "rate": rate, "images": images}
+    known["column_names"] = tuple(
+        known_names(header, own, array.shape[1]) for own, array in zip(names, pairs[0], strict=True)
+    )
+    demos = make_demos(path, pairs, options, verified=len(pairs), **known)
     demos.perceiver = path / PERCEIVER if (path / PERCEIVER).is_dir() else None
     return demos
 
@@ -103,7 +110,12 @@ def read_episode(path: Path, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
     return arrays["observations"], arrays["actions"]
 
 
-def header_of(observation_layout: Layout | None, action_layout: Layout | None, rate: float | None) -> str:
+def header_of(
+    observation_layout: Layout | None,
+    action_layout: Layout | None,
+    rate: float | None,
+    names: tuple[tuple[str, ...] | None, tuple[str, ...] | None] = (None, None),
+) -> str:
     """The content of demos.json."""
     facts = {
         "format": FORMAT,
@@ -112,6 +124,7 @@ def header_of(observation_layout: Layout | None, action_layout: Layout | None, r
         "action_layout": action_layout.to_json() if action_layout else None,
         "rate": valid_rate(rate),
         "checksum": description_of(observation_layout, action_layout, rate),
+        **({"names": names} if any(names) else {}),
     }
     return json.dumps(facts, indent=2) + "\n"
 
@@ -130,7 +143,7 @@ def write(demos: Demos, path: Path) -> None:
 
 def fill(demos: Demos, folder: Path) -> None:
     """Writes the files of demonstrations into an empty folder."""
-    header = header_of(demos.observation_layout, demos.action_layout, demos.rate)
+    header = header_of(demos.observation_layout, demos.action_layout, demos.rate, demos.column_names)
     (folder / "demos.json").write_text(header, encoding="utf-8")
     for index, episode in enumerate(demos):
         write_episode(folder / f"episode_{index:06d}.safetensors", episode)

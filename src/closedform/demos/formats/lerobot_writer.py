@@ -42,7 +42,7 @@ def write(demos: Demos, path: Path) -> None:
     lengths = np.array([len(episode) for episode in demos])
     ends = np.cumsum(lengths)
     rate, tasks = demos.rate, demos.tasks or ("demonstration",) * len(demos)
-    names = dict(zip(("observation.state", "action"), demos.column_names, strict=True))
+    names: dict[str, Any] = dict(zip(("observation.state", "action"), demos.column_names, strict=True))
     words = list(dict.fromkeys(tasks))
     frames = np.concatenate([np.arange(n) for n in lengths])
     columns = {

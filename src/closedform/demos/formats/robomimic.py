@@ -84,6 +84,7 @@ def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
         options = replace(options, actions="recorded")  # they already are
     form = "absolute" if is_absolute(environment) and options.actions == "recorded" else options.actions
     pairs, layouts, images = [], {}, dict[str, list[Images]]()
+    names: tuple[str, ...] = ()
     for name in (everything[index] for index in chosen):
         demo = member(path, data, name)
         observed = _Arrays(path, name, member(path, demo, "obs"), sizes)
@@ -102,6 +103,11 @@ def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
             source = Hdf5Images(path, f"data/{name}/obs/{camera}")
             images.setdefault(camera, []).append(Images(source, 0, len(actions)))
         if not layouts:
+            names = tuple(
+                f"{key}[{i}]" if part.shape[1] > 1 else key
+                for key, part in zip(keys, parts, strict=True)
+                for i in range(part.shape[1])
+            )
             layouts = {
                 "observation_layout": stored["observation_layout"] or _layout(keys, parts, environment),
                 "action_layout": stored["action_layout"] or _action_layout(actions.shape[1], form),
@@ -119,6 +125,8 @@ def _read(path: Path, file: Any, sizes: Sizes, options: ReadOptions) -> Demos:
     rate = written if frequency is None else known_rate(path, frequency)
     recorded_in = None if unknown else environment
     known = {**layouts, "rate": rate, "recorded_in": recorded_in}
+    if options.observation_keys or (names and not names[0].startswith("observation[")):  # the key of our own files
+        known["column_names"] = names, None
     images = {camera: some for camera, some in images.items() if len(some) == len(pairs)}
     return make_demos(path, pairs, options, verified=verified, images=images, **known)
 
