@@ -452,9 +452,7 @@ def test_the_method_does_not_depend_on_size_or_on_what_is_installed(monkeypatch)
 
 def test_what_an_index_cannot_do_is_refused():
     demos = choose_layouts(displaced_demos(), "infer").demos
-    with pytest.raises(
-        ConfigError, match=r"index: expected exact, since .* displacements .*targets=off"
-    ):
+    with pytest.raises(ConfigError, match=r"index: expected exact, since .* displacements .*targets=off"):
         ClosedFormPolicy(demos, index="faiss")
     assert ClosedFormPolicy(demos, index="faiss", targets="off").index_recall is not None
     mirrored = Layout.parse("hand position 2, target position 2 mirror_x")
