@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from closedform import ClosedFormPolicy, Demos, provenance
+from closedform import ClosedFormPolicy, Demos, Layout, provenance
 from closedform.fleet import FleetPolicy, FleetTable, SearchPolicy, publish
 from closedform.fleet.engine_index import EngineIndex
 from closedform.weights.penalty import Penalty
@@ -123,7 +123,8 @@ def _engine(policy: FleetPolicy, queries: np.ndarray) -> dict[str, Any]:
 
 def _demos(observations: np.ndarray, actions: np.ndarray) -> Demos:
     starts = range(0, len(observations), N_STEPS)
-    return Demos([(observations[i : i + N_STEPS], actions[i : i + N_STEPS]) for i in starts], rate=10)
+    pairs = [(observations[i : i + N_STEPS], actions[i : i + N_STEPS]) for i in starts]
+    return Demos(pairs, Layout.plain(observations.shape[1]), Layout.plain(actions.shape[1]), rate=10)
 
 
 def _plans(policy: ClosedFormPolicy, queries: np.ndarray) -> dict[str, float]:

@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 import exponentials
 from closedform import ClosedFormPolicy, Demos, load_demos, load_policy, provenance
+from closedform.demos.chosen_layouts import choose_layouts
 from closedform.neural.policy import NeuralPolicy
 from closedform.policies.backends.batch_planner import BatchPlanner, Numbers
 from report import heading, number, table
@@ -70,7 +71,7 @@ def measure(demos: Demos) -> dict[str, Any]:
     observations = np.concatenate([episode.observations for episode in demos[-N_HELD_OUT:]])
     kept = demos[:-N_HELD_OUT]
     policies = {preset: ClosedFormPolicy(kept, preset) for preset in ("paper", "default")}
-    policies["default, no layout"] = ClosedFormPolicy(Demos(list(kept)))
+    policies["default, no layout"] = ClosedFormPolicy(choose_layouts(kept, "none").demos)
     planners = {preset: policy.batch_planner("cuda") for preset, policy in policies.items()}
     for preset, planner in planners.items():
         rows[f"closedform, preset {preset}"] = ours(planner, observations)

@@ -13,12 +13,15 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fresh import resident_mb
 from report import number, table
+
+if TYPE_CHECKING:
+    from closedform import Demos
 
 N_STEPS = 250  # of an episode
 EXACT_SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -81,13 +84,21 @@ def _child(task: str, folder: str, n: int, *, free: bool = False) -> dict[str, A
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def _demos(observations: np.ndarray, actions: np.ndarray) -> Demos:
+    """Episodes of numbers that mean nothing."""
+    from closedform import Demos, Layout
+
+    pairs = [(observations[i : i + N_STEPS], actions[i : i + N_STEPS]) for i in range(0, len(observations), N_STEPS)]
+    return Demos(pairs, Layout.plain(observations.shape[1]), Layout.plain(actions.shape[1]))
+
+
 def build(folder: str, n: int) -> dict[str, Any]:
     """Indexes synthetic demonstrations and saves the policy."""
-    from closedform import ClosedFormPolicy, Demos
+    from closedform import ClosedFormPolicy
 
     observations, actions = made_up(n)
     raw = observations.nbytes + actions.nbytes
-    demos = Demos([(observations[i : i + N_STEPS], actions[i : i + N_STEPS]) for i in range(0, n, N_STEPS)])
+    demos = _demos(observations, actions)
     del observations, actions
     start = time.perf_counter()
     policy = ClosedFormPolicy(demos, index="faiss")
@@ -130,9 +141,9 @@ def exact(folder: str, n: int) -> dict[str, Any]:
     from closedform import ClosedFormPolicy
 
     observations, actions = made_up(n)
-    pairs = [(observations[i : i + N_STEPS], actions[i : i + N_STEPS]) for i in range(0, n, N_STEPS)]
+    demos = _demos(observations, actions)
     start = time.perf_counter()
-    policy = ClosedFormPolicy(pairs, index="exact")
+    policy = ClosedFormPolicy(demos, index="exact")
     took = time.perf_counter() - start
     return {"build_s": took, **_plans(policy, made_up(50 * N_STEPS, seed=1)[0][::25])}
 

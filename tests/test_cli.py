@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,13 @@ def test_help_names_what_a_command_takes(capsys, command, words):
         main([command, "--help"])
     text = capsys.readouterr().out
     assert all(word in text for word in words) and " STR" not in text.split("options")[0] and "None}" not in text
+
+
+def test_no_option_is_a_double_negative():
+    """A switch `no_open` would also be offered as `--no-no-open`."""
+    commands = [*COMMANDS.values(), *(command for group in GROUPS.values() for command in group.values())]
+    names = {field.name for command in commands if is_dataclass(command) for field in fields(command)}
+    assert "open" in names and not [name for name in names if name.startswith("no_")]
 
 
 @pytest.mark.parametrize("command", [[name] for name in COMMANDS if name not in GROUPS] + [["edit", "guide"]])

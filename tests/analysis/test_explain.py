@@ -141,7 +141,9 @@ def test_text_figure_and_page_judge_a_plan_alike(step, tmp_path, capsys, monkeyp
     assert usual.scale(plan.distance) in title.replace("\n", " ") and title.lower().startswith(
         usual.level(plan.distance)
     )
-    (group,) = json.loads(re.search('<script type="application/json" id="rollouts">(.*?)</script>', page)[1])
+    found = re.search('<script type="application/json" id="rollouts">(.*?)</script>', page)
+    assert found is not None
+    (group,) = json.loads(found[1])
     assert group["start"] == step
     for shown, (t, each) in zip(group["rollouts"][0]["plans"], plans, strict=True):
         judge = familiarity.at(first=t == 0)

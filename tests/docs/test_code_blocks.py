@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import tyro
 
+import closedform
 from closedform.cli import COMMANDS, GROUPS, main
 from tests.conftest import slow_on_the_reference
 from tests.docs.code_block import CodeBlock, code_blocks
@@ -145,3 +147,16 @@ def test_what_a_page_shows_is_what_is_printed():
     for other in ("score 0.8 of 1\n20 episodes: 55% of 3\n", "score 0.9 of 1\n21 episodes: 55% of 3\n", "score 0.9"):
         with pytest.raises(AssertionError, match="expected"):
             check_output(page, other)
+
+
+def test_the_snippets_of_the_readme_pass_a_type_checker(tmp_path):
+    """Each name by itself may be None, and then has no attributes."""
+    pytest.importorskip("basedpyright", reason="the type checker is not installed")
+    code = "\n".join(block.code for block in code_blocks(ROOT / README) if block.language == "python")
+    (tmp_path / "snippet.py").write_text(code)
+    source = str(Path(closedform.__file__).parents[1])
+    settings = {"typeCheckingMode": "standard", "extraPaths": [source], "include": ["snippet.py"]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "basedpyright", "-p", str(tmp_path), "--pythonpath", sys.executable]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0 and "0 errors" in found.stdout, found.stdout

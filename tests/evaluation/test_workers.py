@@ -204,7 +204,7 @@ def test_a_worker_that_dies_while_it_starts_is_replaced(tmp_path, monkeypatch):
 def test_workers_that_always_die_end_the_evaluation(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with (
-        pytest.raises(EvaluationError, match="a worker process died around .*, 3 times in a row"),
+        pytest.raises(EvaluationError, match=r"a worker process died around .*, 3 times in a row"),
         Processes(2).pool([Starting(_deaths(tmp_path / "deaths", 100))]) as pool,
     ):
         list(pool.results(Task(0, i) for i in range(20)))

@@ -192,7 +192,7 @@ def test_all_windows_are_used_where_there_are_fewer_than_asked_for(demos):
 def test_what_a_preset_sets_is_not_warned_about(demos, choice):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        policy = make_policy(choice, demos if choice != "vinn" else [(np.zeros((9, 3)), np.zeros((9, 2)))])
+        policy = make_policy(choice, Demos([(np.zeros((9, 3)), np.zeros((9, 2)))]) if choice == "vinn" else demos)
     assert policy.config.n_neighbors == (16 if choice == "vinn" else 2000)
 
 

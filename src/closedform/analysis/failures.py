@@ -55,8 +55,8 @@ def failure_section(
                 str(row.seed),
                 cause,
                 f"{row.score:.3f}",
-                f"{np.median(row.distances):.2f}",
-                f"{max(row.distances):.2f}",
+                _with_scale(float(np.median(row.distances)), familiarity),
+                _with_scale(max(row.distances), familiarity),
                 "" if familiarity is None else f"{alarms:.0%}",
                 str(row.most_repeated),
                 ", ".join(f"{episode} ({share:.0%})" for episode, share in row.demonstrations),
@@ -66,6 +66,10 @@ def failure_section(
     table = details_of("All of them, in numbers", f'<p class="note">{_NOTE}</p>{table_of(head, rows, 2)}')
     listed = f"<ul>{''.join(told)}</ul>" if told else ""
     return f"<h3>What happened in the {len(failures)} of {len(episodes)} that failed</h3>{listed}{table}"
+
+
+def _with_scale(distance: float, familiarity: Familiarity | None) -> str:
+    return f"{distance:.2f}" + (f", {familiarity.scale(distance)}" if familiarity else "")
 
 
 def _cause(row: EpisodeResult, familiarity: Familiarity | None) -> tuple[str, float]:

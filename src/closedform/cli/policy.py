@@ -270,8 +270,8 @@ class Explain(Choosing, ChoosingLayouts):
         usual = explanation.usual
         level = usual.level(plan.distance)
         print(
-            f"{level.upper() if facts['alarm'] else level}: distance {plan.distance:.2f}, {usual.scale(plan.distance)}; "
-            f"{usual.describe()}"
+            f"{level.upper() if facts['alarm'] else level}: distance {plan.distance:.2f}, "
+            f"{usual.scale(plan.distance)}; {usual.describe()}"
         )
         holding = f", grasping {plan.held}" if plan.held else ""
         print(

@@ -36,8 +36,8 @@ class ChosenLayouts(NamedTuple):
 def choose_layouts(demos: Demos, choice: str | None = None) -> ChosenLayouts:
     """Gives demonstrations the requested layouts.
 
-    The rule for policies, in Python and on the command line, is that of no choice: layouts are as declared, and inferred
-    from the numbers if nothing is declared about observations or actions.
+    The rule for policies, in Python and on the command line, is that of no choice: layouts are as declared, and are
+    inferred from the numbers if nothing is declared about observations or actions.
 
     Args:
         demos: the demonstrations, with the layouts declared by their file, dataset or environment.

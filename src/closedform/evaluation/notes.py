@@ -47,9 +47,9 @@ def result_notes(episodes: Sequence[EpisodeResult]) -> list[str]:
     if share <= max(OUTSIDE, 2 * others):
         return []
     return [
-        f"in episodes that failed, observations leave the range of the demonstrations in {share:.0%} of steps, most often "
-        f"{most}, and in {others:.0%} of steps of the others: are the units and the task the same, and do demonstrations "
-        "cover the start states?"
+        f"in episodes that failed, observations leave the range of the demonstrations in {share:.0%} of steps, most "
+        f"often {most}, and in {others:.0%} of steps of the others: are the units and the task the same, and do "
+        "demonstrations cover the start states?"
     ]
 
 

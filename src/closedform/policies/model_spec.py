@@ -123,7 +123,7 @@ def find_targets(demos: Demos, config: PolicyConfig) -> Targets | None:
     targets = Targets.find(demos)
     if targets is not None and config.index == "faiss":
         raise ConfigError(
-            "index: expected exact, since these actions are displacements that are planned as the targets they command, "
-            "found faiss; targets=off plans them as they are"
+            "index: expected exact, since these actions are displacements that are planned as the targets they "
+            "command, found faiss; targets=off plans them as they are"
         )
     return targets

@@ -173,7 +173,7 @@ def make_demos(
     images: Mapping[str, Sequence[Images]] | None = None,
     **known: Any,
 ) -> Demos:
-    """Makes checked demonstrations; errors name the file. A known layout of the wrong width, or that says nothing, is dropped.
+    """Makes checked demonstrations; errors name the file. A known layout that says nothing or does not fit is dropped.
 
     Args:
         path: for messages.
