@@ -6,7 +6,8 @@
 For each version of Python, the wheel is installed into an empty environment as the pages say (`pip install '.[data]'`
 or `pip install 'closedform[data]'`), and each page is followed in an empty folder with an empty cache. Comments before
 a block: `<!-- not run: REASON -->` leaves it out, except for installing the package; `<!-- file: NAME -->` saves it;
-and `<!-- needs: MODULE, MODULE -->` installs the extras that bring these modules, or leaves out the rest of the page.
+and `<!-- needs: MODULE, MODULE -->` installs the extras that bring these modules (what cannot be installed fails),
+or leaves out the rest of the page, where a module is in no extra.
 Blocks of the language `text` are outputs, which the tests of the documentation compare.
 """
 
@@ -151,7 +152,10 @@ class Newcomer:
         good = True
         try:
             for block in blocks_of(page, name):
-                missing = [module for module in self._needed(block) if not self._supplied(module, here)]
+                missing, problem = self._missing(block, here)
+                if problem is not None:
+                    good = False
+                    print("    | " + "\n    | ".join(problem.strip().splitlines()[-_SHOWN:]), flush=True)
                 if missing:
                     print(f"  {block.place}: the rest of the page is left out: needs {', '.join(missing)}", flush=True)
                     break
@@ -217,13 +221,17 @@ class Newcomer:
     def _needed(self, block: Block) -> list[str]:
         return [module for module in re.split(r"[,\s]+", block.markers.get("needs", "")) if module]
 
-    def _supplied(self, module: str, here: Path) -> bool:
-        """Whether a module is there, after its extra was installed if need be."""
-        if self._has(module) or module not in _EXTRAS:
-            return self._has(module)
-        problem = self._command(f"pip install 'closedform[{_EXTRAS[module]}]'", here)
-        print(f"  extra {_EXTRAS[module]}: {'installed' if problem is None else 'could not be installed'}", flush=True)
-        return problem is None and self._has(module)
+    def _missing(self, block: Block, here: Path) -> tuple[list[str], str | None]:
+        """The modules that a block needs and that are in no extra, after extras were installed; and what pip refused."""
+        for module in self._needed(block):
+            if module in _EXTRAS and not self._has(module):
+                problem = self._command(f"pip install 'closedform[{_EXTRAS[module]}]'", here)
+                print(f"  extra {_EXTRAS[module]}: {'installed' if problem is None else 'FAILED'}", flush=True)
+                if problem is None and not self._has(module):
+                    problem = f"expected that the extra {_EXTRAS[module]} brings {module}; it does not"
+                if problem is not None:
+                    return [module], problem
+        return [module for module in self._needed(block) if not self._has(module)], None
 
     def _has(self, module: str) -> bool:
         look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"

@@ -93,6 +93,22 @@ def test_the_rest_of_a_page_is_left_out_without_what_it_needs(page, newcomer, ca
     assert "needs nothing_like_it" in capsys.readouterr().out
 
 
+def test_an_extra_that_cannot_be_installed_fails_the_page_in_pips_words(page, newcomer, capsys, monkeypatch):
+    monkeypatch.setattr("scripts.newcomer._EXTRAS", {"nothing_like_it": "neural"})
+    page.write_text("<!-- needs: nothing_like_it -->\n\n    true\n")  # and there is no such wheel
+    assert not newcomer.follow(page)
+    said = capsys.readouterr().out
+    assert "extra neural: FAILED" in said and "| ERROR: " in said
+
+
+def test_an_extra_that_does_not_bring_its_module_fails_the_page(page, newcomer, capsys, monkeypatch):
+    monkeypatch.setattr("scripts.newcomer._EXTRAS", {"nothing_like_it": "neural"})
+    monkeypatch.setattr(newcomer, "_command", lambda command, here: None)
+    page.write_text("<!-- needs: nothing_like_it -->\n\n    true\n")
+    assert not newcomer.follow(page)
+    assert "expected that the extra neural brings nothing_like_it" in capsys.readouterr().out
+
+
 def test_the_package_is_installed_from_the_wheel():
     wheel = Path("/w/closedform.whl")
     assert [
