@@ -222,7 +222,7 @@ class Newcomer:
         return [module for module in re.split(r"[,\s]+", block.markers.get("needs", "")) if module]
 
     def _missing(self, block: Block, here: Path) -> tuple[list[str], str | None]:
-        """The modules that a block needs and that are in no extra, after extras were installed; and what pip refused."""
+        """What a block needs that is not there after its extras were installed; and what pip said, if it refused."""
         for module in self._needed(block):
             if module in _EXTRAS and not self._has(module):
                 problem = self._command(f"pip install 'closedform[{_EXTRAS[module]}]'", here)

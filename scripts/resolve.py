@@ -1,10 +1,10 @@
-"""Can everything be installed from the package index alone? Asks pip, for every extra and every environment of the Makefile.
+"""Asks pip whether every extra and every environment of the Makefile can be installed from the package index alone.
 
     make resolve                              # Python 3.11 and 3.13
     python -m scripts.resolve --python 3.12   # in the root of a clone; needs nothing but Python and make
 
-`pip install --dry-run` resolves each, without the folders of wheels and other indexes that this machine may be set up with:
-they hide what somebody else cannot install. What cannot be resolved fails, with pip's words.
+`pip install --dry-run` resolves each, without the folders of wheels and other indexes that this machine may be set up
+with: they hide what somebody else cannot install. What cannot be resolved fails, with pip's words.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def main() -> None:
     for version in parser.parse_args().python:
         python = interpreter(version)
         if python is None:
-            sys.exit(f"Python {version}: expected on this machine, found none; install it, or choose others by --python")
+            sys.exit(f"Python {version}: expected on this machine, found none; install it, or name others: --python")
         wanted += [*environments(python), *extras(python)]
     with tempfile.TemporaryDirectory(prefix="resolve-") as scratch:
         bad = check(list(dict.fromkeys(wanted)), Resolver(Path(scratch)))

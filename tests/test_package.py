@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import zlib
 from importlib import import_module
 from pathlib import Path
 
@@ -66,3 +67,10 @@ def test_the_package_is_typed():
 
 def test_type_checkers_may_use_the_annotations():
     assert (Path(closedform.__file__).parent / "py.typed").is_file()
+
+
+def test_a_wheel_has_at_most_9_megabytes():
+    """Wheels are compressed file by file, as here."""
+    root = Path(closedform.__file__).parent
+    files = [path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert sum(len(zlib.compress(path.read_bytes())) for path in files) < 9e6
