@@ -100,7 +100,7 @@ bench-fleet: .venv-fleet/.made  # a fleet's table and replicas; writes docs/resu
 	.venv-fleet/bin/python benchmarks/fleet.py $(FLEET)
 	.venv-fleet/bin/python benchmarks/scale.py
 
-bench-check: .venv/.bench  # a quick run against what is in docs/results/bench, ratios alone
+bench-check: .venv/.bench  # a quick run against what is in docs/results/bench: counts, and ratios beyond all machines so far
 	$(BIN)/python benchmarks/check.py
 
 # RAY=--ray, or RAY='--ray HOST:PORT', runs its episodes on a Ray cluster
