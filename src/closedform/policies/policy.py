@@ -16,6 +16,7 @@ from closedform.device import check_device
 from closedform.errors import ConfigError, DataError
 from closedform.policies.agent import Agent
 from closedform.policies.config import shown
+from closedform.policies.other_names import PolicyNames
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed
 from closedform.policies.saving import load_policy
@@ -47,7 +48,7 @@ class ActingConfig(Protocol):
 ConfigT = TypeVar("ConfigT", bound=ActingConfig, covariant=True)
 
 
-class Policy(ABC, Generic[ConfigT]):
+class Policy(PolicyNames, ABC, Generic[ConfigT]):
     """Plans chunks of actions for observations.
 
     Attributes:
