@@ -2,6 +2,7 @@
 
     make test-newcomer                              # Python 3.11, 3.12 and 3.13; those that are missing are named
     python scripts/newcomer.py --python 3.12        # needs nothing but Python
+    python scripts/newcomer.py --extras studio data # each extra in an empty environment, and the commands it is for
 
 For each version of Python, the wheel is installed into an empty environment as the pages say (`pip install '.[data]'`
 or `pip install 'closedform[data]'`), and each page is followed in an empty folder with an empty cache. Comments before
@@ -43,6 +44,40 @@ _EXTRAS = {  # that bring what pages need
     "torch": "neural",
     "websockets": "serve",
     "zarr": "data",
+}
+_PLAN = "from closedform import *; ClosedFormPolicy(load_demos('pusht-embedded'){}).plan([300, 420, 180, 300, 0.5])"
+_RESET = "python -c \"from closedform.evaluation import make_environment; make_environment('{}').reset(0)\""
+_PICTURES = """python -c "
+import cv2, numpy as np
+from pathlib import Path
+from closedform import Demos, Episode, load_demos, save_demos
+demos = load_demos('pusht-embedded')
+short = [Episode(e.observations[:30], e.actions[:30]) for e in demos.episodes[:3]]
+save_demos(Demos(short, demos.observation_layout, demos.action_layout), 'three.npz')
+for i, episode in enumerate(short):
+    folder = Path('images/top') / f'episode_{i:06d}'
+    folder.mkdir(parents=True)
+    for t, seen in enumerate(episode.observations):
+        picture = np.full((96, 96, 3), 255, np.uint8)
+        cv2.circle(picture, tuple((seen[:2] * 96 / 512).astype(int).tolist()), 4, (255, 0, 0), -1)
+        cv2.circle(picture, tuple((seen[2:4] * 96 / 512).astype(int).tolist()), 8, (0, 255, 0), -1)
+        cv2.imwrite(str(folder / f'{t:06d}.png'), picture)
+" """
+ALONE = {  # an extra, and commands that it is for; those of ray, fleet, docs and dev have Makefile targets of their own
+    "data": ("closedform inspect pusht-embedded", "closedform convert pusht-embedded demos.zarr"),
+    "gym": (_RESET.format("gym:Pendulum-v1"),),
+    "pusht": ("closedform eval --demos pusht-embedded --episodes 1",),
+    "robosuite": ("closedform generate --task lift -o lift.hdf5 --episodes 1",),
+    "metaworld": (_RESET.format("metaworld:reach-v3"),),
+    "twin": ("closedform run --arm twin --demos pusht-embedded --steps 20",),
+    "pixels": (_PICTURES, "closedform perceive three.npz --images images --with features -o seen.npz"),
+    "lite0": (_PICTURES, "closedform perceive three.npz --images images --with features --encoder lite0 -o seen.npz"),
+    "ur": ('python -c "from closedform.deploy.drivers.ur import require_ur_rtde; require_ur_rtde()"',),
+    "studio": ("timeout 60 closedform studio --demos pusht-embedded --no-open --port 0 | grep -m 1 http",),
+    "neural": ("closedform train pusht-embedded -o network --steps 1", "closedform info pusht-dit"),
+    "ann": (f'python -c "{_PLAN.format(", index=" + repr("faiss"))}"',),
+    "serve": ("timeout 60 closedform serve pusht-embedded --port 0 | grep -m 1 ://",),
+    "plots": ("closedform inspect pusht-embedded -o page",),
 }
 _SHOWN = 25  # lines of what a block printed before it failed
 
@@ -175,6 +210,19 @@ class Newcomer:
                 session.wait()
         return good
 
+    def use_alone(self, extra: str) -> bool:
+        """Runs the commands that an extra is for, in an otherwise empty environment; returns whether all went well."""
+        here = self._folder / f"extra_{extra}"
+        here.mkdir()
+        for command in (f"pip install 'closedform[{extra}]'", *ALONE[extra]):
+            problem = self._command(command, here)
+            if problem is not None:
+                print(f"  extra {extra}: FAILED: $ {command.strip().splitlines()[-1]}", flush=True)
+                print("    | " + "\n    | ".join(problem.strip().splitlines()[-_SHOWN:]), flush=True)
+                return False
+        print(f"  extra {extra}: {len(ALONE[extra])} commands", flush=True)
+        return True
+
     def _do(self, block: Block, here: Path, session: subprocess.Popen[str] | None) -> tuple[str, str | None]:
         """What to say about a block, and what went wrong."""
         reason = block.markers.get("not run")
@@ -269,6 +317,7 @@ def main() -> None:
     """Builds the wheel, and follows the pages with each version of Python."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", nargs="+", default=VERSIONS, metavar="VERSION")
+    parser.add_argument("--extras", nargs="*", choices=ALONE, help="instead of pages: these, or all, each alone")
     arguments = parser.parse_args()
     pages = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
     bad = []
@@ -284,9 +333,17 @@ def main() -> None:
             print(f"Python {version}: {wheel.name}", flush=True)
             folder = Path(scratch) / version
             folder.mkdir()
-            subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True)
-            newcomer = Newcomer(folder / "venv" / "bin" / "python", wheel, folder)
-            bad += [f"{page.relative_to(ROOT)} with Python {version}" for page in pages if not newcomer.follow(page)]
+
+            def newcomer(python: str = python, folder: Path = folder) -> Newcomer:
+                subprocess.run([python, "-m", "venv", "--clear", str(folder / "venv")], check=True)
+                return Newcomer(folder / "venv" / "bin" / "python", wheel, folder)
+
+            if arguments.extras is not None:
+                chosen = arguments.extras or ALONE
+                bad += [f"extra {extra} with Python {version}" for extra in chosen if not newcomer().use_alone(extra)]
+            else:
+                reader = newcomer()
+                bad += [f"{page.relative_to(ROOT)} with Python {version}" for page in pages if not reader.follow(page)]
             shutil.rmtree(folder)
     if bad:
         sys.exit(f"failed: {', '.join(bad)}")

@@ -1,11 +1,12 @@
 """The newcomer's path finds the blocks of a page, heeds their markers, and fails where a block fails."""
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from scripts.newcomer import ROOT, Newcomer, blocks_of, with_wheel
+from scripts.newcomer import ALONE, ROOT, Newcomer, blocks_of, with_wheel
 
 PAGE = """# A page
 
@@ -107,6 +108,20 @@ def test_an_extra_that_does_not_bring_its_module_fails_the_page(page, newcomer, 
     page.write_text("<!-- needs: nothing_like_it -->\n\n    true\n")
     assert not newcomer.follow(page)
     assert "expected that the extra neural brings nothing_like_it" in capsys.readouterr().out
+
+
+def test_every_extra_is_used_alone_but_those_with_targets_of_their_own():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert set(extras) - set(ALONE) == {"fleet", "ray", "docs", "dev"}
+
+
+def test_an_extra_that_cannot_run_its_command_fails(newcomer, capsys, monkeypatch):
+    monkeypatch.setattr("scripts.newcomer.ALONE", {"good": ("true",), "bad": ("true", "echo no matplotlib; false")})
+    run = newcomer._command
+    monkeypatch.setattr(newcomer, "_command", lambda text, here: None if text.startswith("pip") else run(text, here))
+    assert newcomer.use_alone("good") and not newcomer.use_alone("bad")
+    said = capsys.readouterr().out
+    assert "extra good: 1 commands" in said and "extra bad: FAILED: $ echo" in said and "| no matplotlib" in said
 
 
 def test_the_package_is_installed_from_the_wheel():
