@@ -13,7 +13,7 @@ import io
 import itertools
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from PIL import Image
 
@@ -61,8 +61,8 @@ def picture(page: Any) -> Image.Image:
 
 def without_buttons(image: Image.Image) -> Image.Image:
     """The picture with empty ground where the first button would be cut."""
-    emptied = image.copy()
-    emptied.paste(image.getpixel((BUTTONS[0], 4)), BUTTONS)
+    emptied, ground = image.copy(), cast("tuple[int, int, int]", image.getpixel((BUTTONS[0], 4)))
+    emptied.paste(ground, BUTTONS)
     return emptied
 
 
