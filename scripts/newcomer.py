@@ -47,6 +47,10 @@ _EXTRAS = {  # that bring what pages need
 }
 _PLAN = "from closedform import *; ClosedFormPolicy(load_demos('pusht-embedded'){}).plan([300, 420, 180, 300, 0.5])"
 _RESET = "python -c \"from closedform.evaluation import make_environment; make_environment('{}').reset(0)\""
+_SERVES = (  # until it says where
+    "python -c \"from subprocess import *; server = Popen(['closedform', {}], stdout=PIPE, text=True); "
+    "found = any('://' in line for line in server.stdout); server.terminate(); raise SystemExit(not found)\""
+)
 _PICTURES = """python -c "
 import cv2, numpy as np
 from pathlib import Path
@@ -73,10 +77,10 @@ ALONE = {  # an extra, and commands that it is for; those of ray, fleet, docs an
     "pixels": (_PICTURES, "closedform perceive three.npz --images images --with features -o seen.npz"),
     "lite0": (_PICTURES, "closedform perceive three.npz --images images --with features --encoder lite0 -o seen.npz"),
     "ur": ('python -c "from closedform.deploy.drivers.ur import require_ur_rtde; require_ur_rtde()"',),
-    "studio": ("timeout 60 closedform studio --demos pusht-embedded --no-open --port 0 | grep -m 1 http",),
+    "studio": (_SERVES.format("'studio', '--demos', 'pusht-embedded', '--no-open', '--port', '0'"),),
     "neural": ("closedform train pusht-embedded -o network --steps 1", "closedform info pusht-dit"),
     "ann": (f'python -c "{_PLAN.format(", index=" + repr("faiss"))}"',),
-    "serve": ("timeout 60 closedform serve pusht-embedded --port 0 | grep -m 1 ://",),
+    "serve": (_SERVES.format("'serve', 'pusht-embedded', '--port', '0'"),),
     "plots": ("closedform inspect pusht-embedded -o page",),
 }
 _SHOWN = 25  # lines of what a block printed before it failed
@@ -214,6 +218,8 @@ class Newcomer:
         """Runs the commands that an extra is for, in an otherwise empty environment; returns whether all went well."""
         here = self._folder / f"extra_{extra}"
         here.mkdir()
+        if extra == "metaworld":  # which needs another MuJoCo
+            self._variables["PIP_CONSTRAINT"] = str(ROOT / "constraints-wide.txt")
         for command in (f"pip install 'closedform[{extra}]'", *ALONE[extra]):
             problem = self._command(command, here)
             if problem is not None:
