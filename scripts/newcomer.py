@@ -49,7 +49,7 @@ _PLAN = "from closedform import *; ClosedFormPolicy(load_demos('pusht-embedded')
 _RESET = "python -c \"from closedform.evaluation import make_environment; make_environment('{}').reset(0)\""
 _SERVES = (  # until it says where
     "python -c \"from subprocess import *; server = Popen(['closedform', {}], stdout=PIPE, text=True); "
-    "found = any('://' in line for line in server.stdout); server.terminate(); raise SystemExit(not found)\""
+    "found = any('127.0.0.1' in line for line in server.stdout); server.terminate(); raise SystemExit(not found)\""
 )
 _PICTURES = """python -c "
 import cv2, numpy as np
