@@ -58,11 +58,12 @@ from closedform import Demos, Episode, load_demos, save_demos
 demos = load_demos('pusht-embedded')
 short = [Episode(e.observations[:30], e.actions[:30]) for e in demos.episodes[:3]]
 save_demos(Demos(short, demos.observation_layout, demos.action_layout), 'three.npz')
+table = np.random.default_rng(0).integers(0, 60, (96, 96, 3), np.uint8)
 for i, episode in enumerate(short):
     folder = Path('images/top') / f'episode_{i:06d}'
     folder.mkdir(parents=True)
     for t, seen in enumerate(episode.observations):
-        picture = np.full((96, 96, 3), 255, np.uint8)
+        picture = table.copy()
         cv2.circle(picture, tuple((seen[:2] * 96 / 512).astype(int).tolist()), 4, (255, 0, 0), -1)
         cv2.circle(picture, tuple((seen[2:4] * 96 / 512).astype(int).tolist()), 8, (0, 255, 0), -1)
         cv2.imwrite(str(folder / f'{t:06d}.png'), picture)
