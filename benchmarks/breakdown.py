@@ -65,6 +65,7 @@ def transfer_near(rows, neighbors, log_weights, reach, transfers, choice, rotati
 
 def parts_of(policy: ClosedFormPolicy, window: np.ndarray) -> tuple[dict[str, Callable[[], object]], dict[str, Any]]:
     """The parts of one plan, as functions that repeat them, and the calls that its diffusion makes."""
+    policy.plan(window, seed=0)  # loads what is compiled, before it is wrapped
     recorder = Recorder(fused.fill)
     with mock.patch.object(fused, "fill", recorder):
         policy.plan(window, seed=0)

@@ -11,7 +11,8 @@ import closedform
 project = "closedform"
 author = "the authors of closedform"
 version = closedform.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "sphinx-mathjax-offline"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # links such as formats.md#layouts work as on GitHub
 
 html_theme = "furo"

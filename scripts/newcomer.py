@@ -2,11 +2,13 @@
 
     make test-newcomer                              # Python 3.11, 3.12 and 3.13; those that are missing are named
     python scripts/newcomer.py --python 3.12        # needs nothing but Python
+    python scripts/newcomer.py --extras studio data # each extra in an empty environment, and the commands it is for
 
 For each version of Python, the wheel is installed into an empty environment as the pages say (`pip install '.[data]'`
 or `pip install 'closedform[data]'`), and each page is followed in an empty folder with an empty cache. Comments before
 a block: `<!-- not run: REASON -->` leaves it out, except for installing the package; `<!-- file: NAME -->` saves it;
-and `<!-- needs: MODULE, MODULE -->` installs the extras that bring these modules, or leaves out the rest of the page.
+and `<!-- needs: MODULE, MODULE -->` installs the extras that bring these modules (what cannot be installed fails),
+or leaves out the rest of the page, where a module is in no extra.
 Blocks of the language `text` are outputs, which the tests of the documentation compare.
 """
 
@@ -42,6 +44,45 @@ _EXTRAS = {  # that bring what pages need
     "torch": "neural",
     "websockets": "serve",
     "zarr": "data",
+}
+_PLAN = "from closedform import *; ClosedFormPolicy(load_demos('pusht-embedded'){}).plan([300, 420, 180, 300, 0.5])"
+_RESET = "python -c \"from closedform.evaluation import make_environment; make_environment('{}').reset(0)\""
+_SERVES = (  # until it says where
+    "python -c \"from subprocess import *; server = Popen(['closedform', {}], stdout=PIPE, text=True); "
+    "found = any('127.0.0.1' in line for line in server.stdout); server.terminate(); raise SystemExit(not found)\""
+)
+_PICTURES = """python -c "
+import cv2, numpy as np
+from pathlib import Path
+from closedform import Demos, Episode, load_demos, save_demos
+demos = load_demos('pusht-embedded')
+short = [Episode(e.observations[:30], e.actions[:30]) for e in demos.episodes[:3]]
+save_demos(Demos(short, demos.observation_layout, demos.action_layout), 'three.npz')
+table = np.random.default_rng(0).integers(0, 60, (96, 96, 3), np.uint8)
+for i, episode in enumerate(short):
+    folder = Path('images/top') / f'episode_{i:06d}'
+    folder.mkdir(parents=True)
+    for t, seen in enumerate(episode.observations):
+        picture = table.copy()
+        cv2.circle(picture, tuple((seen[:2] * 96 / 512).astype(int).tolist()), 4, (255, 0, 0), -1)
+        cv2.circle(picture, tuple((seen[2:4] * 96 / 512).astype(int).tolist()), 8, (0, 255, 0), -1)
+        cv2.imwrite(str(folder / f'{t:06d}.png'), picture)
+" """
+ALONE = {  # an extra, and commands that it is for; those of ray, fleet, docs and dev have Makefile targets of their own
+    "data": ("closedform inspect pusht-embedded", "closedform convert pusht-embedded demos.zarr"),
+    "gym": (_RESET.format("gym:Pendulum-v1"),),
+    "pusht": ("closedform eval --demos pusht-embedded --episodes 1",),
+    "robosuite": ("closedform generate --task lift -o lift.hdf5 --episodes 1",),
+    "metaworld": (_RESET.format("metaworld:reach-v3"),),
+    "twin": ("closedform run --arm twin --demos pusht-embedded --steps 20",),
+    "pixels": (_PICTURES, "closedform perceive three.npz --images images --with features -o seen.npz"),
+    "lite0": (_PICTURES, "closedform perceive three.npz --images images --with features --encoder lite0 -o seen.npz"),
+    "ur": ('python -c "from closedform.deploy.drivers.ur import require_ur_rtde; require_ur_rtde()"',),
+    "studio": (_SERVES.format("'studio', '--demos', 'pusht-embedded', '--no-open', '--port', '0'"),),
+    "neural": ("closedform train pusht-embedded -o network --steps 1", "closedform info pusht-dit"),
+    "ann": (f'python -c "{_PLAN.format(", index=" + repr("faiss"))}"',),
+    "serve": (_SERVES.format("'serve', 'pusht-embedded', '--port', '0'"),),
+    "plots": ("closedform inspect pusht-embedded -o page",),
 }
 _SHOWN = 25  # lines of what a block printed before it failed
 
@@ -151,7 +192,10 @@ class Newcomer:
         good = True
         try:
             for block in blocks_of(page, name):
-                missing = [module for module in self._needed(block) if not self._supplied(module, here)]
+                missing, problem = self._missing(block, here)
+                if problem is not None:
+                    good = False
+                    print("    | " + "\n    | ".join(problem.strip().splitlines()[-_SHOWN:]), flush=True)
                 if missing:
                     print(f"  {block.place}: the rest of the page is left out: needs {', '.join(missing)}", flush=True)
                     break
@@ -170,6 +214,21 @@ class Newcomer:
                 session.stdin.close()
                 session.wait()
         return good
+
+    def use_alone(self, extra: str) -> bool:
+        """Runs the commands that an extra is for, in an otherwise empty environment; returns whether all went well."""
+        here = self._folder / f"extra_{extra}"
+        here.mkdir()
+        if extra == "metaworld":  # which needs another MuJoCo
+            self._variables["PIP_CONSTRAINT"] = str(ROOT / "constraints-wide.txt")
+        for command in (f"pip install 'closedform[{extra}]'", *ALONE[extra]):
+            problem = self._command(command, here)
+            if problem is not None:
+                print(f"  extra {extra}: FAILED: $ {command.strip().splitlines()[-1]}", flush=True)
+                print("    | " + "\n    | ".join(problem.strip().splitlines()[-_SHOWN:]), flush=True)
+                return False
+        print(f"  extra {extra}: {len(ALONE[extra])} commands", flush=True)
+        return True
 
     def _do(self, block: Block, here: Path, session: subprocess.Popen[str] | None) -> tuple[str, str | None]:
         """What to say about a block, and what went wrong."""
@@ -217,13 +276,17 @@ class Newcomer:
     def _needed(self, block: Block) -> list[str]:
         return [module for module in re.split(r"[,\s]+", block.markers.get("needs", "")) if module]
 
-    def _supplied(self, module: str, here: Path) -> bool:
-        """Whether a module is there, after its extra was installed if need be."""
-        if self._has(module) or module not in _EXTRAS:
-            return self._has(module)
-        problem = self._command(f"pip install 'closedform[{_EXTRAS[module]}]'", here)
-        print(f"  extra {_EXTRAS[module]}: {'installed' if problem is None else 'could not be installed'}", flush=True)
-        return problem is None and self._has(module)
+    def _missing(self, block: Block, here: Path) -> tuple[list[str], str | None]:
+        """What a block needs that is not there after its extras were installed; and what pip said, if it refused."""
+        for module in self._needed(block):
+            if module in _EXTRAS and not self._has(module):
+                problem = self._command(f"pip install 'closedform[{_EXTRAS[module]}]'", here)
+                print(f"  extra {_EXTRAS[module]}: {'installed' if problem is None else 'FAILED'}", flush=True)
+                if problem is None and not self._has(module):
+                    problem = f"expected that the extra {_EXTRAS[module]} brings {module}; it does not"
+                if problem is not None:
+                    return [module], problem
+        return [module for module in self._needed(block) if not self._has(module)], None
 
     def _has(self, module: str) -> bool:
         look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
@@ -261,6 +324,7 @@ def main() -> None:
     """Builds the wheel, and follows the pages with each version of Python."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", nargs="+", default=VERSIONS, metavar="VERSION")
+    parser.add_argument("--extras", nargs="*", choices=ALONE, help="instead of pages: these, or all, each alone")
     arguments = parser.parse_args()
     pages = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
     bad = []
@@ -276,9 +340,17 @@ def main() -> None:
             print(f"Python {version}: {wheel.name}", flush=True)
             folder = Path(scratch) / version
             folder.mkdir()
-            subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True)
-            newcomer = Newcomer(folder / "venv" / "bin" / "python", wheel, folder)
-            bad += [f"{page.relative_to(ROOT)} with Python {version}" for page in pages if not newcomer.follow(page)]
+
+            def newcomer(python: str = python, folder: Path = folder) -> Newcomer:
+                subprocess.run([python, "-m", "venv", "--clear", str(folder / "venv")], check=True)
+                return Newcomer(folder / "venv" / "bin" / "python", wheel, folder)
+
+            if arguments.extras is not None:
+                chosen = arguments.extras or ALONE
+                bad += [f"extra {extra} with Python {version}" for extra in chosen if not newcomer().use_alone(extra)]
+            else:
+                reader = newcomer()
+                bad += [f"{page.relative_to(ROOT)} with Python {version}" for page in pages if not reader.follow(page)]
             shutil.rmtree(folder)
     if bad:
         sys.exit(f"failed: {', '.join(bad)}")

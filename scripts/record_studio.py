@@ -13,7 +13,7 @@ import io
 import itertools
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from PIL import Image
 
@@ -26,6 +26,7 @@ from studies.studio.person import Person
 TARGET = Path(__file__).parent.parent / "docs" / "images"
 WIDTH, COLORS = 720, 128
 CLOSE = (0, 0, 912, 584)  # of the page: the scene, and the demonstrations behind the plan
+BUTTONS = (840, 0, 912, 46)  # which that part would cut
 ACCENTS = ("#f0722b", "#2f6fd6", "#23966a", "#d1404a", "#d99a1c", "#8a63c9", "#9db6de", "#bfe5d3", "#5d6b86")
 GHOSTS = ("#b9a1df", "#d3c4eb", "#a99ad0", "#75669f")  # the demonstrations: over the table, the goal and the block
 
@@ -56,6 +57,13 @@ def film(hands: Hands, seed: int) -> tuple[list[tuple[int, Image.Image]], bool]:
 def picture(page: Any) -> Image.Image:
     """The page as an image."""
     return Image.open(io.BytesIO(page.screenshot(type="jpeg", quality=92))).convert("RGB")
+
+
+def without_buttons(image: Image.Image) -> Image.Image:
+    """The picture with empty ground where the first button would be cut."""
+    emptied, ground = image.copy(), cast("tuple[int, int, int]", image.getpixel((BUTTONS[0], 4)))
+    emptied.paste(ground, BUTTONS)
+    return emptied
 
 
 def save_recording(pictures: list[tuple[int, Image.Image]], path: Path, box: tuple[int, int, int, int]) -> None:
@@ -96,7 +104,9 @@ def main() -> None:
         after = next(image for step, image in pictures if step >= DRIVEN + 20)
         after.save(arguments.output / "studio.png", optimize=True)
         save_recording(pictures, arguments.output / "studio.gif", (0, 0, *after.size))
-        save_recording(pictures, arguments.output / "drive.gif", CLOSE)
+        save_recording(
+            [(step, without_buttons(image)) for step, image in pictures], arguments.output / "drive.gif", CLOSE
+        )
         page.set_viewport_size({"width": 390, "height": 844})
         hands.pause(False)
         for _ in range(16):

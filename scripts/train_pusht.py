@@ -39,7 +39,7 @@ def main() -> None:
         while trainer.step < training.n_steps:
             trainer.run(10_000)
             print(f"{name}: step {trainer.step}, loss {float(trainer.loss):.4f}, {time.monotonic() - start:.0f} s")
-        NeuralPolicy.of(network, trainer.average, data).save(arguments.output / name, half=True)
+        NeuralPolicy.of(network, trainer.average, data).save(arguments.output / name, precision="byte")
 
 
 if __name__ == "__main__":

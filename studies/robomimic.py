@@ -247,7 +247,7 @@ def train(runner: Runner, task: str, demos: Demos) -> None:
     while trainer.step < training.n_steps:
         trainer.run(10_000)
         print(f"{task}: step {trainer.step}, loss {float(trainer.loss):.4f}")
-    NeuralPolicy.of(network, trainer.average, data).save(_network_folder(runner, task), half=True)
+    NeuralPolicy.of(network, trainer.average, data).save(_network_folder(runner, task), precision="half")
 
 
 def _draw_curves(runner: Runner, rows: dict[str, dict[str, Any]]) -> None:

@@ -152,12 +152,39 @@ def test_energy_is_read_where_the_machine_tells(tmp_path):
     assert energy.joules_between(before, energy.read_counters(tmp_path)) == 2.5  # the counter wrapped
 
 
-def test_the_readme_has_the_table_of_the_committed_results():
-    cpu, gpu = (json.loads((readme.RESULTS / name).read_text(encoding="utf-8")) for name in ("cpu.json", "gpu.json"))
-    text = (readme.ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme.updated(text, cpu, gpu) == text, "run python benchmarks/readme.py"
-    cpu["sections"]["push_t"]["contenders"]["kernel"]["p50"] *= 2
-    assert readme.updated(text, cpu, gpu) != text
+def test_the_pages_say_what_the_committed_results_say():
+    cpu, gpu, runs = (
+        json.loads((readme.RESULTS / f"{name}.json").read_text(encoding="utf-8")) for name in readme.NAMES
+    )
+    assert readme.with_run(runs, cpu) == runs, "run python benchmarks/readme.py"
+    for path, text in readme.pages(cpu, gpu, runs).items():
+        assert path.read_text(encoding="utf-8") == text, "run python benchmarks/readme.py"
+    again = {**cpu, "date": "later"}
+    assert len(readme.with_run(runs, again)) == len(runs) + 1
+
+
+def test_ratios_are_told_as_the_range_over_the_machines():
+    runs = [
+        {"kernel_ms": 0.3, "ratios": {"push_t: direct JAX / kernel": 25.0}},
+        {"ratios": {"push_t: direct JAX / kernel": 33.0}},
+    ]
+    assert readme.spread(runs, "direct JAX") == "25.0 to 33.0"
+    assert readme.spread(runs[:1], "direct JAX") == "25.0"
+
+
+def test_a_ratio_fails_only_where_it_is_worse_than_on_every_machine_so_far():
+    runs = [{"ratios": {"push_t: direct JAX / kernel": 14.0}}]
+    before = run_with(28.0)
+    assert [c.regressed for c in check.compare(before, run_with(14.0 / 1.49), runs)] == [False]
+    assert [c.regressed for c in check.compare(before, run_with(14.0 / 1.51), runs)] == [True]
+
+
+def test_what_a_plan_takes_is_compared_whatever_the_machine():
+    def counted(exponentials: float) -> dict:
+        return {"sections": {"costs": {"plan": {"exponentials_computed": exponentials, "plan_us": 1.0}}}}
+
+    assert regressed(counted(5000.0), counted(7400.0)) == []
+    assert regressed(counted(5000.0), counted(7600.0)) == ["costs: plans per exponentials_computed"]
 
 
 def test_the_parts_of_a_plan_can_be_taken_apart(monkeypatch):

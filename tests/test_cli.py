@@ -163,6 +163,19 @@ def test_convert_and_inspect(tmp_path, capsys, monkeypatch):
     assert stop.value.code == 2 and "such as 0:10,15, found 'one'" in capsys.readouterr().err
 
 
+def test_inspect_gives_its_verdict_without_matplotlib_and_says_that_there_is_no_page(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    save_demos(planar_demos(np.random.default_rng(0)), "demos")
+    main(["inspect", "demos"])
+    said = capsys.readouterr()
+    assert "6 episodes, 180 steps" in said.out and not Path("demos-report").exists()
+    assert "no report: drawing a figure needs the package 'matplotlib'" in said.err
+    with pytest.raises(SystemExit) as stop:
+        main(["inspect", "demos", "-o", "page"])  # which was asked for
+    assert stop.value.code == 2
+
+
 def without_notes(said):
     lines = [line.removeprefix("closedform: ") for line in said.splitlines()]
     return [line for line in lines if not line.startswith("note: ")]

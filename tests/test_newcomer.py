@@ -1,11 +1,12 @@
 """The newcomer's path finds the blocks of a page, heeds their markers, and fails where a block fails."""
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from scripts.newcomer import ROOT, Newcomer, blocks_of, with_wheel
+from scripts.newcomer import ALONE, ROOT, Newcomer, blocks_of, with_wheel
 
 PAGE = """# A page
 
@@ -91,6 +92,36 @@ def test_the_rest_of_a_page_is_left_out_without_what_it_needs(page, newcomer, ca
     page.write_text("<!-- needs: json, nothing_like_it -->\n\n    false\n")
     assert newcomer.follow(page)
     assert "needs nothing_like_it" in capsys.readouterr().out
+
+
+def test_an_extra_that_cannot_be_installed_fails_the_page_in_pips_words(page, newcomer, capsys, monkeypatch):
+    monkeypatch.setattr("scripts.newcomer._EXTRAS", {"nothing_like_it": "neural"})
+    page.write_text("<!-- needs: nothing_like_it -->\n\n    true\n")  # and there is no such wheel
+    assert not newcomer.follow(page)
+    said = capsys.readouterr().out
+    assert "extra neural: FAILED" in said and "| ERROR: " in said
+
+
+def test_an_extra_that_does_not_bring_its_module_fails_the_page(page, newcomer, capsys, monkeypatch):
+    monkeypatch.setattr("scripts.newcomer._EXTRAS", {"nothing_like_it": "neural"})
+    monkeypatch.setattr(newcomer, "_command", lambda command, here: None)
+    page.write_text("<!-- needs: nothing_like_it -->\n\n    true\n")
+    assert not newcomer.follow(page)
+    assert "expected that the extra neural brings nothing_like_it" in capsys.readouterr().out
+
+
+def test_every_extra_is_used_alone_but_those_with_targets_of_their_own():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert set(extras) - set(ALONE) == {"fleet", "ray", "docs", "dev"}
+
+
+def test_an_extra_that_cannot_run_its_command_fails(newcomer, capsys, monkeypatch):
+    monkeypatch.setattr("scripts.newcomer.ALONE", {"good": ("true",), "bad": ("true", "echo no matplotlib; false")})
+    run = newcomer._command
+    monkeypatch.setattr(newcomer, "_command", lambda text, here: None if text.startswith("pip") else run(text, here))
+    assert newcomer.use_alone("good") and not newcomer.use_alone("bad")
+    said = capsys.readouterr().out
+    assert "extra good: 1 commands" in said and "extra bad: FAILED: $ echo" in said and "| no matplotlib" in said
 
 
 def test_the_package_is_installed_from_the_wheel():

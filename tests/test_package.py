@@ -1,7 +1,10 @@
 """The package as a whole."""
 
+import re
 import subprocess
 import sys
+import tomllib
+import zlib
 from importlib import import_module
 from pathlib import Path
 
@@ -70,3 +73,21 @@ def test_the_package_is_typed():
 
 def test_type_checkers_may_use_the_annotations():
     assert (Path(closedform.__file__).parent / "py.typed").is_file()
+
+
+def test_an_index_page_has_no_dead_links_and_the_first_lines_of_the_readme():
+    root = Path(__file__).parent.parent
+    named = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["readme"]
+    shown, readme = (root / named).read_text("utf-8"), (root / "README.md").read_text("utf-8")
+    assert not re.findall(r"\]\((?!https?://)[^)]*\)", shown)
+    assert (
+        re.findall(r"```python\n(.*?)```", shown, re.DOTALL)
+        == re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[:1]
+    )
+
+
+def test_a_wheel_has_at_most_9_megabytes():
+    """Wheels are compressed file by file, as here."""
+    root = Path(closedform.__file__).parent
+    files = [path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert sum(len(zlib.compress(path.read_bytes())) for path in files) < 9e6

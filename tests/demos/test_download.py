@@ -11,6 +11,7 @@ import sys
 import tarfile
 import threading
 import time
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import pytest
 from closedform import ClosedFormError, load_demos
 from closedform.cli import main
 from closedform.demos.catalog import CATALOG, Dataset, RemoteFile, cached_path, dataset_path
-from closedform.demos.download import download, get_dataset, unpack
+from closedform.demos.download import _Redirects, download, get_dataset, unpack
 from closedform.demos.verify import verify_demos
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 300_000, dtype=np.uint8).tobytes()
@@ -54,9 +55,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         server.ranges.append(self.headers.get("Range"))
         content = server.content
         start = int(self.headers["Range"].split("=")[1].rstrip("-")) if self.headers.get("Range") else 0
-        if fault == "redirect":
+        if fault.startswith("redirect"):
             self.send_response(302)
-            self.send_header("Location", "/other.bin")
+            self.send_header("Location", fault.removeprefix("redirect").strip() or "/other.bin")
             self.end_headers()
             return
         if fault in ("404", "500"):
@@ -64,7 +65,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if fault == "wrong bytes":
             content = bytes(len(CONTENT))
-        if fault == "no range" or start == 0:
+        if fault == "a part":  # which nobody asked for, or another one
+            start, content = 100, content[:1000]
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(server.content)}")
+        elif fault == "little":  # the part that was asked for, but not to its end
+            content = content[: start + 1000]
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(server.content)}")
+        elif fault == "no range" or start == 0:
             start = 0
             self.send_response(200)
         else:
@@ -119,6 +128,9 @@ def fetch(faults, target, **options):
         ["cut", "stall", "cut"],
         ["longer"],
         ["longer", "no range"],
+        ["a part"],
+        ["cut", "a part"],
+        ["cut", "little", "little"],
     ],
     ids="-".join,
 )
@@ -141,8 +153,10 @@ def test_a_cut_download_is_continued_and_not_begun_anew(tmp_path):
         (["404"], {}, "expected a file, found HTTP 404"),
         (["500"] * 9, {}, "interrupted 5 times, last by: HTTP 500"),
         (["stall"] * 9, {"attempts": 2}, "interrupted 2 times"),
+        (["a part"] * 9, {}, r"last by: expected the whole file \(HTTP 200\), found HTTP 206"),
+        (["redirect ftp://127.0.0.1:1/x"], {}, "expected http or https throughout, found a redirect to ftp:"),
     ],
-    ids=["wrong", "short", "404", "500", "stall"],
+    ids=["wrong", "short", "404", "500", "stall", "part", "ftp"],
 )
 def test_what_is_not_right_never_gets_its_name(tmp_path, faults, options, message):
     with pytest.raises(ClosedFormError, match=message):
@@ -150,6 +164,21 @@ def test_what_is_not_right_never_gets_its_name(tmp_path, faults, options, messag
     assert not (tmp_path / "data.bin").exists()
     fetch([], tmp_path / "data.bin", sha256=SHA256)  # and the cache is still usable
     assert (tmp_path / "data.bin").read_bytes() == CONTENT
+
+
+def test_a_part_is_not_the_file_even_if_nothing_is_known_of_it(tmp_path):
+    fetch(["a part"], tmp_path / "one")
+    (tmp_path / "two.part").write_bytes(CONTENT[:1000])
+    (tmp_path / "two.part.tag").write_text('"v1"')
+    fetch(["little"], tmp_path / "two")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == CONTENT
+
+
+def test_a_redirect_does_not_leave_https_at_any_step():
+    request = urllib.request.Request("https://here.invalid/x")
+    for address in ("http://here.invalid/x", "ftp://here.invalid/x"):
+        with pytest.raises(ClosedFormError, match=f"expected https throughout, found a redirect to {address}"):
+            _Redirects().redirect_request(request, None, 302, "Found", {}, address)
 
 
 def test_a_download_without_end_stops_at_its_size(tmp_path):
@@ -181,7 +210,6 @@ def test_a_name_that_cannot_be_resolved_asks_about_the_internet(tmp_path, monkey
 
     monkeypatch.setattr("socket.getaddrinfo", resolve)
     monkeypatch.setattr("urllib.request.getproxies", dict)
-    monkeypatch.setattr("urllib.request._opener", None)
     (tmp_path / "x.part").write_bytes(b"begun")
     with pytest.raises(ClosedFormError, match=r"no internet\? Download it elsewhere and put it at .*x, or try again"):
         download("https://nowhere.invalid/x", tmp_path / "x", progress=False)

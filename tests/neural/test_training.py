@@ -115,9 +115,13 @@ def test_the_policy_acts_saves_and_loads(data, tmp_path):
     policy.save(tmp_path / "policy")
     loaded = NeuralPolicy.load(tmp_path / "policy")
     assert np.array_equal(loaded.plan(observation, seed=1).actions, policy.plan(observation, seed=1).actions)
-    policy.save(tmp_path / "half", half=True)
-    half = NeuralPolicy.load(tmp_path / "half").plan(observation, seed=1).actions
-    assert half == pytest.approx(policy.plan(observation, seed=1).actions, abs=0.02)
+    expected = policy.plan(observation, seed=1).actions
+    for precision in ("half", "byte"):
+        policy.save(tmp_path / precision, precision=precision)
+        rounded = NeuralPolicy.load(tmp_path / precision)
+        assert rounded.plan(observation, seed=1).actions == pytest.approx(expected, abs=0.05)
+        rounded.save(tmp_path / "again")
+        assert NeuralPolicy.load(tmp_path / "again").fingerprint() == rounded.fingerprint()
     far = policy.plan(observation + 100, seed=0).distance
     assert far > 10 * policy.plan(observation, seed=0).distance
 

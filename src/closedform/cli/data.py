@@ -20,7 +20,7 @@ from closedform.cli import streams
 from closedform.cli.working import Working
 from closedform.demos.demos import told_tasks
 from closedform.demos.load import KEEPS_IMAGES, MOST_EPISODES, target_format
-from closedform.errors import ClosedFormError, ConfigError
+from closedform.errors import ClosedFormError, ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from closedform.analysis.health import Health
@@ -176,7 +176,14 @@ class Inspect(Reading, ChoosingLayouts):
         if self.output is not None and not self.report:
             raise ConfigError("expected --output or --no-report, found both")
         if writes:
-            pyplot()  # fails now rather than after the work
+            try:
+                pyplot()  # fails now rather than after the work
+            except MissingExtraError as error:
+                if self.output is not None:
+                    raise
+                writes = False
+                streams.complain(f"no report: {error}")
+        if writes:
             check_writable(folder / "report.html")
         demos = self.settle(self.read(self.demos, finite=False))
         with progress_bar() as say:

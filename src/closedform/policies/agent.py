@@ -10,6 +10,7 @@ import numpy as np
 
 from closedform.demos.episode import real_array
 from closedform.errors import DataError
+from closedform.policies.other_names import AgentNames
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed, generator
 from closedform.weights.state import State
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from closedform.weights.terms.action_prefix import ActionPrefix
 
 
-class Agent:
+class Agent(AgentNames):
     """Runs a policy in a control loop: history of observations, receding horizon, loop memory and randomness.
 
     An agent belongs to one thread; many agents may share a policy.

@@ -18,6 +18,7 @@ from closedform.finite import all_finite
 from closedform.parameters import shown
 from closedform.policies.agent import Agent
 from closedform.policies.named_observation import read_named
+from closedform.policies.other_names import PolicyNames
 from closedform.policies.plan import Plan
 from closedform.policies.randomness import Seed
 from closedform.policies.saving import load_policy
@@ -50,7 +51,7 @@ class ActingConfig(Protocol):
 ConfigT = TypeVar("ConfigT", bound=ActingConfig, covariant=True)
 
 
-class Policy(ABC, Generic[ConfigT]):
+class Policy(PolicyNames, ABC, Generic[ConfigT]):
     """Plans chunks of actions for observations.
 
     Attributes:

@@ -226,5 +226,5 @@ def require_ur_rtde() -> tuple[Any, Any]:
         import rtde_control
         import rtde_receive
     except ImportError as error:
-        raise MissingExtraError("ur_rtde", "ur", "the arm 'ur' (on Python 3.11 or 3.12)") from error
+        raise MissingExtraError("ur_rtde", "ur", "the arm 'ur' (wheels: Python 3.11 and 3.12, x86-64)") from error
     return rtde_control, rtde_receive

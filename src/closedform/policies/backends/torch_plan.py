@@ -1,7 +1,7 @@
 """Plans for many observations at once on torch tensors: search, metric, frames and hands, candidates.
 
-The same mathematics as the reference in `retrieval/`, batched and in float32. Nothing synchronizes with the device, so
-that a whole plan can be captured as a CUDA graph.
+The same mathematics as the reference in `store/`, `weights/` and `transfer/`, batched and in float32. Nothing
+synchronizes with the device, so that a whole plan can be captured as a CUDA graph.
 
 Letters in shapes: B plans, n samples each, k neighbors, m of them with the most weight, N rows, E episodes, H hands.
 """
