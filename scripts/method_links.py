@@ -1,7 +1,7 @@
 """Keeps the links from the equations of docs/method.md to their lines of code: `python scripts/method_links.py`.
 
-A link such as [`Goal.__call__`](../src/closedform/weights/terms/goal.py#L1) names a function or a method; its line follows
-from the file. A name that is not there is an error, so that an equation cannot outlive its code.
+A link such as [`Goal.__call__`](../src/closedform/weights/terms/goal.py#L1) names a function or a method; its line
+follows from the file. A name that is not there is an error, so that an equation cannot outlive its code.
 """
 
 from __future__ import annotations
