@@ -76,12 +76,12 @@ def places(rng, n_episodes=6, n_steps=20, cube=None, hand=None):
 
 def images(policy, observation, action=None):
     """All images of an observation, and of an action."""
-    symmetry = policy.model.spec.symmetry
+    symmetry = policy.model.spec.rewrites.find(Symmetry)
     action = np.zeros(policy.action_layout.width) if action is None else action
     if action.ndim == 1:
         action = action[None]
     episode = Episode(np.repeat(observation[None], len(action), 0), action)
-    return symmetry.images(episode)
+    return symmetry.episodes(episode)
 
 
 def found(demos):
@@ -133,7 +133,7 @@ def test_images_are_rigid_and_their_bodies_look_the_same(world):
     symmetry = found(demos)
     spatial = demos.observation_layout.spatial
     positions = [c for e, c in demos.observation_layout.slices() if e.kind == "position"]
-    for image in symmetry.images(demos[0]):
+    for image in symmetry.episodes(demos[0]):
         Demos([image], demos.observation_layout, demos.action_layout)  # whose rotations are rotations
         apart, before = (
             np.linalg.norm(e.observations[:, positions[0]] - e.observations[:, positions[1]], axis=1)
@@ -142,7 +142,7 @@ def test_images_are_rigid_and_their_bodies_look_the_same(world):
         np.testing.assert_allclose(apart, before, atol=1e-9)
         if spatial:  # gravity is not mirrored
             assert np.allclose(image.observations[:, 2], demos[0].observations[:, 2])
-    assert len(symmetry) > 1
+    assert symmetry.n_copies > 1
 
 
 def layouts_of(demos):
@@ -314,7 +314,7 @@ def test_turns_by_any_angle_change_nothing(angles, upside_down):
         first = twisted(demos[0].observations, angle)
         other = Demos([(first, demos[0].actions), *demos.episodes[1:]], *layouts_of(demos))
         policy = KernelRegressionPolicy(other, n_action_steps=5, bandwidth=1.0)
-        assert policy.model.spec.symmetry is None  # one pose stands for all of them
+        assert policy.model.spec.rewrites.find(Symmetry) is None  # one pose stands for all of them
         plans.append(policy.plan(twisted(demos[1].observations[14], -angle)).actions)
     np.testing.assert_allclose(plans[0], plans[1], atol=1e-6)
 
@@ -417,7 +417,7 @@ def test_scenes_that_cannot_be_mirrored_are_refused():
     layout = Layout.parse("hand position 2, block position 2, block angle 1 mirror_x, - other 1")
     refuses("entry 5.*expected mirror,", wide.with_layouts(layout, PLANE[1]))
     same = Layout.parse("hand position 2, block position 2, block angle 1 mirror_x, - other 1 mirror")
-    assert ClosedFormPolicy(wide.with_layouts(same, PLANE[1])).model.spec.symmetry is not None
+    assert ClosedFormPolicy(wide.with_layouts(same, PLANE[1])).model.spec.rewrites.find(Symmetry) is not None
     refuses("index: expected exact where", pushes(rng, block="mirror_x"), index="faiss")
     with pytest.raises(ClosedFormError, match="turns in steps"):
         places(rng).with_layouts(SPACE[0], declared(SPACE[1], hand="turn_z"))

@@ -57,25 +57,25 @@ def test_targets_are_what_a_controller_adds_up_and_give_the_actions_back(lag):
     targets = Targets((part,))
     actions = rng.uniform(-1, 1, (40, 3))
     episode = follow(part, actions, np.array([3.0, -1.0]))
-    converted = targets.episode(episode)
+    converted = targets.episodes(episode)[0]
     added_up = episode.observations[0] + part.scale * np.cumsum(actions[:, 1:], axis=0)
     assert np.allclose(converted.actions[:, 1:], added_up) and np.array_equal(converted.actions[:, 0], actions[:, 0])
     if not lag:
         assert np.allclose(converted.actions[:-1, 1:], episode.observations[1:])
-    lead = targets.start()
+    lead = targets.begin()
     for step in range(30):
         chunk = targets.to_actions(converted.actions[step : step + 10], episode.observations[step], lead)
         assert np.allclose(chunk, actions[step : step + 10])
-        lead = targets.after(lead, actions[step])
+        lead = targets.acted(lead, actions[step])
 
 
 def test_in_the_demonstrated_state_a_target_gives_its_action_however_the_body_moves():
     targets, rng = Targets((PART,)), np.random.default_rng(1)
     observations, actions = rng.normal(size=(30, 4)), rng.uniform(-1, 1, (30, 3))
-    converted, lead = targets.episode(Episode(observations, actions)), targets.start()
+    converted, lead = targets.episodes(Episode(observations, actions))[0], targets.begin()
     for step, action in enumerate(actions):
         assert np.allclose(targets.to_actions(converted.actions[step:], observations[step], lead)[0], action)
-        lead = targets.after(lead, action)
+        lead = targets.acted(lead, action)
 
 
 def test_actions_stay_in_the_demonstrated_range_and_make_up_for_it():
@@ -102,13 +102,12 @@ def test_an_agent_knows_where_the_target_is_that_it_commanded(demos, n_execute):
         executed.append(action)
         observation = environment.step(action).observation
     assert policy.targets is not None
-    expected = policy.targets.start()
+    expected = policy.targets.begin()
     for action in executed:
-        expected = policy.targets.after(expected, action)
-    assert agent.state.target_offset is not None
-    assert np.array_equal(agent.state.target_offset, expected) and np.abs(expected).max() > 0
+        expected = policy.targets.acted(expected, action)
+    assert np.array_equal(agent.state.rewrites[-1], expected) and np.abs(expected).max() > 0
     agent.reset()
-    assert agent.state.target_offset is not None and not agent.state.target_offset.any()
+    assert not agent.state.rewrites[-1].any()
 
 
 def test_targets_reach_where_displacements_do_not(demos):

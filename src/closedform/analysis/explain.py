@@ -217,5 +217,4 @@ def transferred_chunks(model: Model, window: np.ndarray, rows: np.ndarray, plan:
     poses = np.repeat(transfer.spec.body_poses(window[-1:]), len(rows), axis=0)
     chunks = transfer.chunks(model.store, rows, plan.choice)
     chunks = transfer.encoding.decode(transfer.out_of(chunks, poses, plan.choice))
-    targets = model.spec.targets
-    return chunks if targets is None else targets.to_actions(chunks, np.repeat(window[-1:], len(chunks), axis=0))
+    return model.spec.rewrites.to_actions(chunks, np.repeat(window[-1:], len(chunks), axis=0))

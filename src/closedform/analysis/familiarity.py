@@ -103,7 +103,7 @@ def measure_familiarity(
     each = max(1, n_windows // len(chosen))
     starts, found = [], []
     for place, index in enumerate(chosen.tolist()):
-        length = len(model.spec.planned(episodes[index]))
+        length = len(episodes[index])
         if not length:
             continue
         moments = (np.arange(each) + place * _GOLDEN % 1) / each  # all alike, even with one of each episode

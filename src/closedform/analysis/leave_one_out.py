@@ -64,7 +64,7 @@ def leave_one_out(
     horizon = min(horizon or policy.config.n_action_steps, policy.config.n_action_steps)
     recorded = store.recorded
     for index in range(len(recorded)) if episodes is None else episodes:
-        episode = model.spec.planned(recorded[index])
+        episode = model.spec.rewrites.episodes([recorded[index]])[0]
         if not len(episode):
             continue
         steps = np.unique(np.linspace(0, len(episode) - 1, n_windows).astype(int))

@@ -17,6 +17,7 @@ from closedform.pixels.pictures import opencv
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
+from closedform.rewrites.copies import Symmetry
 
 _ZOOM = 4
 _FOUND = ((200, 85, 61), (46, 111, 158))  # colors of the bodies that are found
@@ -113,7 +114,7 @@ def _planned(
 
 def followed(policy: Policy[Any], demos: Demos, plan: Plan) -> Iterator[tuple[Episode, int, float]]:
     """The demonstrations behind a plan as they count in it, which may be as mirror images, with steps and weights."""
-    symmetry = policy.model.spec.symmetry if isinstance(policy, DemonstrationPolicy) else None
+    symmetry = policy.model.spec.rewrites.find(Symmetry) if isinstance(policy, DemonstrationPolicy) else None
     images = np.zeros(len(plan.episodes), int) if plan.copies is None else plan.copies
     for (number, step, weight), image in zip(plan.demonstrations, images, strict=True):
         episode = demos.episodes[number]

@@ -29,6 +29,7 @@ from closedform.policies.config import PolicyConfig
 from closedform.policies.model_spec import Choices
 from closedform.policies.plan import Plan, ReplicaState
 from closedform.policies.saving import save_policy
+from closedform.rewrites.targets import Targets
 from closedform.store.model import Model
 from closedform.store.recorded_steps import Progress, RecordedSteps
 from closedform.weights.state import State
@@ -309,8 +310,8 @@ class FleetPolicy(ClosedFormPolicy):
         config, layout, spec = self._make(demos), self.observation_layout, model.spec
         if not isinstance(model.storage, RecordedSteps):
             found = Choices.of(demos, config)
-            chosen = found.demos.observation_layout, found.symmetry, found.targets
-            if (config, *chosen) == (self.config, layout, spec.symmetry, spec.targets):
+            chosen = config, found.demos.observation_layout, found.rewrites
+            if chosen == (self.config, layout, spec.rewrites):
                 return
         elif config == self.config:
             return
@@ -319,7 +320,7 @@ class FleetPolicy(ClosedFormPolicy):
         said = []
         if fresh.found_symmetry != self.found_symmetry:
             said.append(f"mirror images of the episodes {'count as well' if fresh.found_symmetry else 'do not count'}")
-        if (fresh.targets is None) != (spec.targets is None):
+        if (fresh.targets is None) != (spec.rewrites.find(Targets) is None):
             said.append(
                 f"actions are planned {'as they are' if fresh.targets is None else 'as the targets they command'}"
             )

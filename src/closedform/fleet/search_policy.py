@@ -45,8 +45,7 @@ class SearchPolicy(ClosedFormPolicy):
             *about.layouts,
             config=about.parameters,
             feature_map=None,
-            targets=about.targets,
-            symmetry=about.symmetry,
+            rewrites=about.rewrites,
         )
 
     def refresh(self) -> None:

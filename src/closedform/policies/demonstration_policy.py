@@ -32,7 +32,7 @@ from closedform.policies.planner import Planner
 from closedform.policies.policy import Policy
 from closedform.policies.randomness import Seed, generator
 from closedform.policies.saving import save_policy
-from closedform.rewrites.copies import Symmetry
+from closedform.rewrites.rewrite import Rewrites
 from closedform.rewrites.targets import Targets
 from closedform.store.build import build_model
 from closedform.store.model import Model
@@ -112,8 +112,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
             made,
             feature_map,
             terms,
-            choices.targets,
-            choices.symmetry,
+            choices.rewrites,
         )
 
     @classmethod
@@ -145,12 +144,11 @@ class DemonstrationPolicy(Policy[ConfigT]):
         config: Any,
         feature_map: Callable[[Any], Any] | None,
         terms: Sequence[Term] = (),
-        targets: Targets | None = None,
-        symmetry: Symmetry | None = None,
+        rewrites: Rewrites = Rewrites(),  # noqa: B008 - a frozen value
     ) -> None:
         self.config: ConfigT = config
         self._observation_layout, self._action_layout = observation_layout, action_layout
-        spec = model_spec(config, observation_layout, action_layout, feature_map, terms, targets, symmetry)
+        spec = model_spec(config, observation_layout, action_layout, feature_map, terms, rewrites)
         self._lock = threading.Lock()
         self._deadline = Deadline(getattr(config, "deadline", None))
         self.next_episode_id = next_id
@@ -194,7 +192,7 @@ class DemonstrationPolicy(Policy[ConfigT]):
     @property
     def targets(self) -> Targets | None:
         """The conversion of actions into the targets that are planned; None if actions are planned as they are."""
-        return self.model.spec.targets
+        return self.model.spec.rewrites.find(Targets)
 
     @property
     def episode_ids(self) -> list[int]:
@@ -298,9 +296,8 @@ class DemonstrationPolicy(Policy[ConfigT]):
 
     def acted(self, state: State, action: np.ndarray) -> State:
         """The state after an action, which moved the controller's target."""
-        if self.targets is None or state.target_offset is None:
-            return state
-        return replace(state, target_offset=self.targets.after(state.target_offset, action))
+        rewrites = self.model.spec.rewrites
+        return replace(state, rewrites=rewrites.acted(state.rewrites, action)) if rewrites.parts else state
 
     def step(self, window: np.ndarray, state: State, rng: np.random.Generator) -> tuple[Plan, State]:
         """Plans for a checked window (N_o, D_o); returns the plan and the state after it."""

@@ -14,6 +14,7 @@ from closedform.errors import ConfigError
 from closedform.judge.symmetry_search import find_mirrored
 from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.rewrites.copies import Symmetry
+from closedform.rewrites.rewrite import Rewrites
 from closedform.rewrites.targets import Targets
 from closedform.store.in_memory import InMemory
 from closedform.store.model import Model
@@ -34,8 +35,7 @@ def model_spec(
     action_layout: Layout,
     feature_map: Callable[[Any], Any] | None,
     terms: Sequence[Term],
-    targets: Targets | None,
-    symmetry: Symmetry | None,
+    rewrites: Rewrites,
 ) -> ModelSpec:
     """The specification of the model that a policy with these parameters plans from.
 
@@ -44,13 +44,12 @@ def model_spec(
         observation_layout, action_layout: those of the demonstrations.
         feature_map: a function instead of the parameter `features`.
         terms: additional distance terms.
-        targets: the targets that displacements command, if they are to be planned.
+        rewrites: what the demonstrations are turned into.
     """
     for term in terms:
         if not isinstance(term, Term):
             raise ConfigError(f"terms: expected objects of closedform.Term, found a {type(term).__name__}")
-    if targets is not None:
-        action_layout = targets.layout(action_layout)
+    observation_layout, action_layout = rewrites.layouts(observation_layout, action_layout)
     return ModelSpec(
         WindowSpec(observation_layout, action_layout, config.n_obs_steps, config.n_action_steps, config.padding),
         KernelSpec(
@@ -75,8 +74,7 @@ def model_spec(
             position_frames=config.position_frames,
         ),
         SearchSpec(config.index, config.recall, config.n_neighbors or DEFAULT_NEIGHBORS),
-        targets,
-        symmetry,
+        rewrites,
     )
 
 
@@ -85,19 +83,19 @@ class Choices(NamedTuple):
 
     Attributes:
         demos: these, with a layout that declares the symmetry that they show.
-        symmetry, targets: as in `ModelSpec`.
+        rewrites: what they are turned into.
     """
 
     demos: Demos
-    symmetry: Symmetry | None
-    targets: Targets | None
+    rewrites: Rewrites
 
     @classmethod
     def of(cls, demos: Demos, config: PolicyConfig) -> Choices:
         """The choices for demonstrations."""
         demos = show_symmetry(demos, config)
         symmetry = Symmetry.find(demos) if config.symmetry else None
-        return cls(demos, symmetry, find_targets(demos if symmetry is None else symmetry.demos(demos), config))
+        targets = find_targets(demos if symmetry is None else symmetry.demos(demos), config)
+        return cls(demos, Rewrites(tuple(part for part in (symmetry, targets) if part is not None)))
 
 
 def show_symmetry(demos: Demos, config: PolicyConfig) -> Demos:
@@ -109,7 +107,7 @@ def show_symmetry(demos: Demos, config: PolicyConfig) -> Demos:
 
     def build(images: Demos, symmetry: Symmetry) -> Model:
         layouts = images.observation_layout, images.action_layout
-        spec = model_spec(plain, *layouts, None, (), None, symmetry)
+        spec = model_spec(plain, *layouts, None, (), Rewrites((symmetry,)))
         return InMemory.build(spec, images.episodes, np.arange(len(images)))
 
     layout = find_mirrored(demos, build)

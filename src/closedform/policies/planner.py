@@ -41,8 +41,7 @@ class Planner:
 
     def begin(self) -> State:
         """The state before the first plan of an episode."""
-        targets = self.model.spec.targets
-        return State(self._remembering, target_offset=None if targets is None else targets.start())
+        return State(self._remembering, rewrites=self.model.spec.rewrites.begin())
 
     def step(self, window: np.ndarray, state: State, rng: np.random.Generator) -> tuple[Plan, State]:
         """Plans for a checked window (N_o, D_o); returns the plan and the state after it."""
@@ -80,7 +79,7 @@ class Planner:
         choice, n_steps = batch.choices[b].copy(), int(batch.n_steps[b, 0])
         frame, held = model.transfer.names(choice)
         plan = Plan(
-            actions=self.to_robot(batch.actions[b : b + 1], windows[b : b + 1], state.target_offset)[0, 0],
+            actions=self.to_robot(batch.actions[b : b + 1], windows[b : b + 1], state.rewrites)[0, 0],
             frame=frame,
             held=held,
             shrinkage=model.kernel.shrinkage,
@@ -116,12 +115,11 @@ class Planner:
         with np.errstate(over="ignore", invalid="ignore"):  # the distance is then not finite
             return self.backend.fill(self.model, query).checked(self.model, query.windows)
 
-    def to_robot(self, actions: np.ndarray, windows: np.ndarray, target_offset: Any = None) -> np.ndarray:
+    def to_robot(self, actions: np.ndarray, windows: np.ndarray, states: tuple[Any, ...] | None = None) -> np.ndarray:
         """Robot actions for encoded ones in the scenes of windows. (B, n, N_a * D) -> (B, n, N_a, D_a)."""
-        planned, targets = self.planned(actions), self.model.spec.targets
-        return planned if targets is None else targets.to_actions(planned, windows[:, None, -1], target_offset)
+        return self.model.spec.rewrites.to_actions(self.planned(actions), windows[:, None, -1], states)
 
     def planned(self, actions: np.ndarray) -> np.ndarray:
-        """The same before a rewrite takes plans back: targets where displacements were recorded."""
+        """The same before rewrites take plans back."""
         transfer = self.model.transfer
         return transfer.decoded(actions.reshape(*actions.shape[:2], transfer.spec.n_action_steps, -1))

@@ -39,6 +39,7 @@ from closedform.policies.folder import (
     write_folder,
 )
 from closedform.rewrites.copies import Symmetry
+from closedform.rewrites.rewrite import Rewrites
 from closedform.rewrites.targets import Targets
 from closedform.snapshot import Snapshot
 from closedform.store.build import build_model
@@ -100,7 +101,9 @@ def save_policy(policy: DemonstrationPolicy[Any], folder: str | Path) -> None:
 def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     """Writes the files of a policy into an empty folder."""
     model, store = policy.model, policy.store
-    recorded = store.episodes[:: store.n_copies]  # with removed ones, if their rows stay in the index
+    recorded = (
+        store.episodes if store.originals is None else store.originals
+    )  # with removed ones, if their rows stay in the index
     lengths = np.array([len(episode) for episode in recorded])
     arrays = {
         "observations": _joined([episode.observations for episode in recorded]),
@@ -123,10 +126,7 @@ def write_policy(policy: DemonstrationPolicy[Any], folder: Path) -> None:
     }
     if policy.observation_names is not None:
         content["observation_names"] = list(policy.observation_names)
-    if policy.targets is not None:
-        content["targets"] = policy.targets.to_json()
-    if model.spec.symmetry is not None:
-        content["symmetry"] = model.spec.symmetry.to_json()
+    content |= {rewrite.name: rewrite.to_json() for rewrite in model.spec.rewrites.parts}
     if policy.terms:
         content["terms"] = [type(term).__name__ for term in policy.terms]
     save_file(arrays, folder / "policy.safetensors")
@@ -166,8 +166,7 @@ class Described(NamedTuple):
     n_episodes: int
     n_steps: int
     next_id: int
-    targets: Targets | None
-    symmetry: Symmetry | None
+    rewrites: Rewrites
 
 
 def describe(
@@ -196,7 +195,8 @@ def describe(
         raise LoadError(f"{path}: {error}") from error
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise LoadError(f"{path}: expected a configuration of format {POLICY_VERSION}, {error!r}") from error
-    return Described(policy_class, layouts, parameters, n_episodes, n_steps, next_id, targets, symmetry)
+    rewrites = Rewrites(tuple(part for part in (symmetry, targets) if part is not None))
+    return Described(policy_class, layouts, parameters, n_episodes, n_steps, next_id, rewrites)
 
 
 def read_policy(
@@ -209,7 +209,7 @@ def read_policy(
     folder, arrays = snapshot.folder, _read_arrays(snapshot)
     large = isinstance(content.get("index"), dict)
     described = describe(folder / "config.json", content, feature_map, terms)
-    policy_class, layouts, parameters, n_episodes, n_steps, next_id, targets, symmetry = described
+    policy_class, layouts, parameters, n_episodes, n_steps, next_id, rewrites = described
     expected = {
         "observations": (n_steps, layouts[0].width),
         "actions": (n_steps, layouts[1].width),
@@ -260,7 +260,7 @@ def read_policy(
 
     try:
         policy = object.__new__(policy_class)
-        policy._build(make_model, next_id, layouts[0], layouts[1], parameters, feature_map, terms, targets, symmetry)
+        policy._build(make_model, next_id, layouts[0], layouts[1], parameters, feature_map, terms, rewrites)
     except (MissingExtraError, LoadError):
         raise
     except ClosedFormError as error:

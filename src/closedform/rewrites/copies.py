@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,13 +18,14 @@ from closedform.demos.layout import ROTATIONS, Entry, Layout
 from closedform.demos.symmetry import MOST_IMAGES, BodySymmetry
 from closedform.errors import ConfigError, DataError
 from closedform.rewrites.mirror import Mirror, find_mirror, rotations_of
+from closedform.rewrites.rewrite import Rewrite
 
 _ALIKE = 0.3  # by which commanded axes may differ from observed ones and count as the same
 _LARGEST = 1e150  # of a number that can be squared
 
 
 @dataclass(frozen=True)
-class Symmetry:
+class Symmetry(Rewrite):
     """Makes the images of a demonstration: what it would have been, had bodies been turned or the scene mirrored.
 
     A body that looks the same at rotation R and at R g could have been recorded at either, so a demonstration counts
@@ -40,6 +41,8 @@ class Symmetry:
         mirror: where scenes are mirrored; None if they are not.
         centers: the middle of each angle's range, in observations and then actions; images keep to this turn.
     """
+
+    name: ClassVar[str] = "symmetry"
 
     observation_layout: Layout
     action_layout: Layout
@@ -66,17 +69,19 @@ class Symmetry:
 
     def __post_init__(self) -> None:
         _check_layouts(self.observation_layout, self.action_layout)
-        if len(self) > MOST_IMAGES:
+        if self.n_copies > MOST_IMAGES:
             raise ConfigError(
-                f"symmetry: expected at most {MOST_IMAGES} poses in which a demonstration counts, found {len(self)}; "
+                f"symmetry: expected at most {MOST_IMAGES} poses in which a demonstration counts, found "
+                f"{self.n_copies}; "
                 "declare fewer turns"
             )
 
-    def __len__(self) -> int:
+    @property
+    def n_copies(self) -> int:
         """How many images a demonstration has, itself among them."""
         return self.n_turned * (1 if self.mirror is None else 2)
 
-    @cached_property
+    @property
     def n_turned(self) -> int:
         """How many of them are not mirrored; these come first."""
         return math.prod(len(symmetry.rotations) for symmetry in self._bodies.values())
@@ -93,13 +98,13 @@ class Symmetry:
         sizes = [range(len(symmetry.rotations)) for symmetry in self._bodies.values()]
         return [dict(zip(self._bodies, chosen, strict=True)) for chosen in product(*sizes)]
 
-    def images(self, episode: Episode) -> list[Episode]:
+    def episodes(self, episode: Episode) -> list[Episode]:
         """All images of an episode, itself first."""
-        return [episode, *(self.image(episode, index) for index in range(1, len(self)))]
+        return [episode, *(self.image(episode, index) for index in range(1, self.n_copies))]
 
     def demos(self, demos: Demos) -> Demos:
         """Demonstrations, each followed by its images."""
-        images = [image for episode in demos for image in self.images(episode)]
+        images = [image for episode in demos for image in self.episodes(episode)]
         return Demos(images, self.observation_layout, self.action_layout, demos.rate)
 
     def image(self, episode: Episode, index: int) -> Episode:

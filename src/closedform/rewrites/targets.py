@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from closedform.demos.inference.commands import find_commands
 from closedform.demos.inference.sample import WIDEST, Sample
 from closedform.demos.layout import Layout
 from closedform.errors import ConfigError
+from closedform.rewrites.rewrite import Rewrite
 
 _LARGEST = 1e12  # scale, so that dividing by it stays finite
 
@@ -56,7 +57,7 @@ class Displacement:
 
 
 @dataclass(frozen=True)
-class Targets:
+class Targets(Rewrite):
     """Converts displacements into the targets that they command, and back.
 
     A displacement has no location, so that nothing pulls it back to a path, and no frame can move it. Its target has
@@ -73,6 +74,8 @@ class Targets:
     Attributes:
         displacements: which numbers of actions are converted; the others are unchanged.
     """
+
+    name: ClassVar[str] = "targets"
 
     displacements: tuple[Displacement, ...]
 
@@ -110,17 +113,15 @@ class Targets:
                     found.append(Displacement(*part, *span))
         return cls(tuple(found)) if found else None
 
-    def layout(self, action_layout: Layout) -> Layout:
-        """The layout of converted actions: positions in place of displacements."""
+    def layouts(self, observations: Layout, actions: Layout) -> tuple[Layout, Layout]:
+        """The layouts with positions in place of displacements."""
         starts = {part.action for part in self.displacements}
-        return Layout(
-            tuple(
-                replace(entry, kind="position") if columns.start in starts else entry
-                for entry, columns in action_layout.slices()
-            )
+        converted = (
+            replace(entry, kind="position") if columns.start in starts else entry for entry, columns in actions.slices()
         )
+        return observations, Layout(tuple(converted))
 
-    def episode(self, episode: Episode) -> Episode:
+    def episodes(self, episode: Episode) -> list[Episode]:
         """An episode whose actions are the targets that were commanded."""
         actions = np.array(episode.actions, np.float64)
         for part in self.displacements:
@@ -131,22 +132,22 @@ class Targets:
                 actions[step, columns] = lead
             actions[:, columns] += episode.observations[:, part.observation_columns]
         actions.flags.writeable = False
-        return Episode.view(episode.observations, actions)
+        return [Episode.view(episode.observations, actions)]
 
-    def start(self) -> np.ndarray:
+    def begin(self) -> np.ndarray:
         """The lead of a controller at rest, one number for each converted number of an action."""
         return np.zeros(sum(part.size for part in self.displacements))
 
-    def after(self, lead: np.ndarray, action: np.ndarray) -> np.ndarray:
+    def acted(self, state: np.ndarray, action: np.ndarray) -> np.ndarray:
         """The lead after an action (D_a,) was executed."""
-        moved, first = np.empty_like(lead), 0
+        moved, first = np.empty_like(state), 0
         for part in self.displacements:
             columns = slice(first, first + part.size)
-            moved[columns] = part.keep * lead[columns] + part.scale * action[part.action_columns]
+            moved[columns] = part.keep * state[columns] + part.scale * action[part.action_columns]
             first += part.size
         return moved
 
-    def to_actions(self, chunks: np.ndarray, observations: np.ndarray, lead: np.ndarray | None = None) -> np.ndarray:
+    def to_actions(self, chunks: np.ndarray, observations: np.ndarray, state: np.ndarray | None = None) -> np.ndarray:
         """The displacements that lead to targets, one after the other, within the demonstrated range.
 
         What the range cuts off is made up for in later steps of the chunk.
@@ -154,9 +155,9 @@ class Targets:
         Args:
             chunks: (..., N_a, D_a), of targets.
             observations: (..., D_o), with the body's position.
-            lead: of the controller's current target; None for one at rest.
+            state: the lead of the controller's current target; None for one at rest.
         """
-        actions, lead, first = chunks.copy(), self.start() if lead is None else lead, 0
+        actions, lead, first = chunks.copy(), self.begin() if state is None else state, 0
         for part in self.displacements:
             columns = part.action_columns
             target = observations[..., part.observation_columns] + part.keep * lead[first : first + part.size]

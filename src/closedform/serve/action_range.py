@@ -10,6 +10,7 @@ import numpy as np
 
 from closedform.demos.layout import ROTATIONS, Layout
 from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.rewrites.targets import Targets
 from closedform.store.model import Model
 
 FAR = 10.0  # widths of the demonstrated range; objects elsewhere move actions by about one
@@ -37,7 +38,7 @@ class ActionRange:
     def of(cls, policy: DemonstrationPolicy[Any]) -> ActionRange:
         """The range of a policy's demonstrations."""
         model, layout = policy.model, policy.action_layout
-        if model.spec.targets is None:
+        if model.spec.rewrites.find(Targets) is None:
             low, high = model.store.action_range
         else:  # the store has the targets that displacements command
             actions = [episode.actions for episode in model.store.recorded if len(episode)]

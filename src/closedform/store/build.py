@@ -29,13 +29,15 @@ def build_model(
         progress: called with a description and the fraction done, if indexing takes long.
     """
     if spec.search.index == "faiss":
-        if spec.symmetry is not None:
+        if spec.rewrites.n_copies > 1:
             raise ConfigError(
                 "index: expected exact where demonstrations count as their mirror images, found faiss; symmetry=false "
                 "leaves these out"
             )
         return RecordedSteps.build(spec, episodes, episode_ids, progress)
-    n_windows = int(spec.windows.n_windows(np.array([len(episode) for episode in episodes])).sum()) * spec.n_copies
+    n_windows = (
+        int(spec.windows.n_windows(np.array([len(episode) for episode in episodes])).sum()) * spec.rewrites.n_copies
+    )
     if spec.search.index == "auto" and n_windows > _MANY:
         message = f"{n_windows} windows are searched one by one; index='faiss' is faster (extra 'ann')"
         warnings.warn(message, ClosedFormWarning, stacklevel=2)

@@ -38,9 +38,9 @@ class InMemory:
     @classmethod
     def build(cls, spec: ModelSpec, episodes: Sequence[Episode], episode_ids: np.ndarray) -> Model:
         """Cuts, scales and indexes the episodes."""
-        episodes, episode_ids = spec.images(episodes), np.repeat(episode_ids, spec.n_copies)
-        rows = rows_of(spec, episodes)
-        store = Store.of(spec.windows, episodes, episode_ids, rows, spec.symmetry)
+        rewritten = spec.rewrites.episodes(episodes)
+        rows = rows_of(spec, rewritten)
+        store = Store.of(spec.windows, rewritten, episode_ids, rows, episodes, spec.rewrites.n_turned)
         kernel = ObservationKernel.scaled_for(spec.kernel, store.feature_statistics, store.episodes)
         store = ended_alike(spec, store, kernel)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -49,9 +49,9 @@ class InMemory:
 
     def add(self, model: Model, episode: Episode, episode_id: int) -> Model:
         """The model with one more episode; only the episode is indexed unless it changes the scale of features."""
-        images = model.spec.images([episode])
-        rows = rows_of(model.spec, images)
-        store = model.store.append(images, episode_id, rows)
+        rewritten = model.spec.rewrites.episodes([episode])
+        rows = rows_of(model.spec, rewritten)
+        store = model.store.append(rewritten, episode_id, rows, episode)
         known = model.kernel.redundancy
         kernel = ObservationKernel.scaled_for(model.spec.kernel, store.feature_statistics, store.episodes, known)
         if not kernel.has_scale_of(model.kernel):

@@ -34,7 +34,6 @@ class Rows(NamedTuple):
 def rows_of(spec: ModelSpec, episodes: Sequence[Episode]) -> Rows:
     """All arrays of a store in one pass over the steps of all episodes together."""
     cutting, transfer = spec.windows, spec.transfer
-    episodes = [spec.planned(episode) for episode in episodes]
     cutting.check_size(np.array([len(episode) for episode in episodes]), transfer.encoding.width)
     sizes = cutting.n_obs_steps, cutting.n_action_steps
     pieces = [cut(e, *sizes, padding=cutting.padding, action_layout=cutting.action_layout) for e in episodes]

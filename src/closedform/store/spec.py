@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from closedform.demos.episode import Episode
-from closedform.rewrites.copies import Symmetry
-from closedform.rewrites.targets import Targets
+from closedform.rewrites.rewrite import Rewrites
 from closedform.store.window_spec import WindowSpec
 from closedform.transfer.transfer import TransferSpec
 from closedform.weights.observation_kernel import KernelSpec
@@ -37,28 +34,11 @@ class ModelSpec:
         kernel: the weights of demonstrations.
         transfer: how their chunks apply to the current scene.
         search: how neighbors are found.
-        targets: converts recorded actions into those that are planned; None if they are the same.
-        symmetry: in which other poses demonstrations count; None if they count only as recorded.
+        rewrites: what demonstrations are turned into before they are cut.
     """
 
     windows: WindowSpec
     kernel: KernelSpec
     transfer: TransferSpec
     search: SearchSpec = SearchSpec()
-    targets: Targets | None = None
-    symmetry: Symmetry | None = None
-
-    @property
-    def n_copies(self) -> int:
-        """In how many poses an episode counts."""
-        return 1 if self.symmetry is None else len(self.symmetry)
-
-    def images(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Recorded episodes, each followed by its images."""
-        if self.symmetry is None:
-            return list(episodes)
-        return [image for episode in episodes for image in self.symmetry.images(episode)]
-
-    def planned(self, episode: Episode) -> Episode:
-        """An episode with its actions converted to those that are planned."""
-        return episode if self.targets is None else self.targets.episode(episode)
+    rewrites: Rewrites = field(default_factory=Rewrites)

@@ -11,7 +11,6 @@ import numpy as np
 from closedform.demos.chunks import too_short
 from closedform.demos.episode import Episode
 from closedform.errors import DataError
-from closedform.rewrites.copies import Symmetry
 from closedform.store.rows import Rows, joined, kept, starts_of
 from closedform.store.window_spec import WindowSpec
 from closedform.weights.feature_statistics import Statistics
@@ -24,12 +23,11 @@ class Store:
     Windows are views: the actions of row i are `actions[starts[i] : starts[i] + n_action_steps]`. Arrays over rows may
     be computed on demand. Statistics have a group for each episode, or one for all.
 
-    Where bodies are symmetric, each recorded episode is followed by its images (see `Symmetry`), which are episodes
-    with the same id.
+    What was recorded may stand for several episodes (see `Rewrite`): these follow each other and have the same id.
 
     Attributes:
         spec: how they were cut.
-        episodes: the demonstrations, and their images.
+        episodes: what the demonstrations stand for.
         episode_ids: (E,), assigned when each was added, ascending.
         counts: (E,), windows of each episode.
         lengths: (E,), rows of `actions` of each episode.
@@ -44,7 +42,8 @@ class Store:
         action_statistics: of encoded actions in all frames.
         action_ranges: (E, 2, D_a), the lowest and highest value of each number of an action.
         last_observations: (E, D_o), NaN for empty episodes.
-        symmetry: what makes images; None if there are none.
+        originals: the demonstrations as they were recorded, where they were rewritten; else None.
+        n_turned: how many episodes of each demonstration, the first ones, are not mirrored.
         scatter: (1, D_z), of features within episodes, if statistics have one group for all; NaN if unknown.
         removed: (E,), episodes that were removed but whose rows stay, and are never found; None if there are none.
     """
@@ -65,7 +64,8 @@ class Store:
     action_statistics: Statistics
     action_ranges: np.ndarray
     last_observations: np.ndarray
-    symmetry: Symmetry | None = None
+    originals: tuple[Episode, ...] | None = None
+    n_turned: int = 1
     scatter: np.ndarray | None = None
     removed: np.ndarray | None = None
 
@@ -76,15 +76,25 @@ class Store:
         episodes: Sequence[Episode],
         episode_ids: np.ndarray,
         rows: Rows,
-        symmetry: Symmetry | None = None,
+        originals: Sequence[Episode] | None = None,
+        n_turned: int = 1,
     ) -> Store:
-        """The store of episodes and the rows cut from them; refused if there are none."""
+        """The store of episodes and the rows cut from them; refused if there are none.
+
+        Args:
+            spec: how they were cut.
+            episodes: what the demonstrations stand for.
+            episode_ids: of the demonstrations.
+            rows: cut from the episodes.
+            originals: the demonstrations, where they were rewritten.
+            n_turned: how many episodes of each are not mirrored.
+        """
         if not rows.counts.sum():
             raise too_short([len(episode) for episode in episodes], spec.n_obs_steps, spec.n_action_steps)
         store = cls(
             spec=spec,
             episodes=tuple(episodes),
-            episode_ids=np.asarray(episode_ids, np.int64),
+            episode_ids=np.repeat(np.asarray(episode_ids, np.int64), len(episodes) // max(len(episode_ids), 1)),
             counts=rows.counts,
             lengths=rows.lengths,
             actions=rows.actions,
@@ -98,7 +108,8 @@ class Store:
             action_statistics=rows.action_statistics,
             action_ranges=rows.action_ranges,
             last_observations=rows.last_observations,
-            symmetry=symmetry,
+            originals=None if originals is None else tuple(originals),
+            n_turned=n_turned,
         )
         store.check_binary()
         return store
@@ -116,13 +127,13 @@ class Store:
     @property
     def n_copies(self) -> int:
         """How many episodes each recorded one stands for."""
-        return 1 if self.symmetry is None else len(self.symmetry)
+        return len(self.episodes) // len(self.originals) if self.originals else 1
 
     @property
     def recorded(self) -> tuple[Episode, ...]:
         """The demonstrations as they were recorded."""
         if self.removed is None:
-            return self.episodes[:: self.n_copies]
+            return self.episodes if self.originals is None else self.originals
         return tuple(episode for episode, gone in zip(self.episodes, self.removed, strict=True) if not gone)
 
     @property
@@ -163,19 +174,22 @@ class Store:
             known &= ~self.removed[episodes]
         return np.where(known, first + steps - self.spec.first_step, -1)
 
-    def append(self, images: Sequence[Episode], episode_id: int, rows: Rows) -> Store:
-        """The store with the rows of one more episode and its images, which must have some."""
+    def append(self, rewritten: Sequence[Episode], episode_id: int, rows: Rows, original: Episode) -> Store:
+        """The store with the rows of what one more episode stands for, which must have some."""
         if not rows.counts.sum():
-            raise too_short([len(images[0])], self.spec.n_obs_steps, self.spec.n_action_steps)
+            raise too_short([len(original)], self.spec.n_obs_steps, self.spec.n_action_steps)
         grown = replace(
             self,
-            episodes=(*self.episodes, *images),
-            episode_ids=np.append(self.episode_ids, np.full(len(images), episode_id)),
+            episodes=(*self.episodes, *rewritten),
+            originals=None if self.originals is None else (*self.originals, original),
+            episode_ids=np.append(self.episode_ids, np.full(len(rewritten), episode_id)),
             counts=np.append(self.counts, rows.counts),
             lengths=np.append(self.lengths, rows.lengths),
             actions=joined(self.actions, rows.actions),
             starts=joined(self.starts, starts_of(rows.counts, rows.lengths, rows.steps) + len(self.actions)),
-            row_episodes=joined(self.row_episodes, np.repeat(np.arange(len(images)), rows.counts) + len(self.episodes)),
+            row_episodes=joined(
+                self.row_episodes, np.repeat(np.arange(len(rewritten)), rows.counts) + len(self.episodes)
+            ),
             row_steps=joined(self.row_steps, rows.steps),
             poses=joined(self.poses, rows.poses),
             held=joined(self.held, rows.held),
@@ -196,9 +210,13 @@ class Store:
             raise too_short([len(episode) for episode in episodes], self.spec.n_obs_steps, self.spec.n_action_steps)
         kept_rows, kept_actions = np.repeat(keep, self.counts), np.repeat(keep, self.lengths)
         steps = kept(self.row_steps, kept_rows)
+        originals = self.originals
+        if originals is not None:
+            originals = tuple(each for each, kept in zip(originals, keep[:: self.n_copies], strict=True) if kept)
         return replace(
             self,
             episodes=episodes,
+            originals=originals,
             episode_ids=self.episode_ids[keep],
             counts=counts,
             lengths=lengths,
@@ -226,6 +244,7 @@ class Store:
             self,
             **{name: getattr(self, name)[:n_rows] for name in per_row},
             **{name: getattr(self, name)[:n] for name in per_episode},
+            originals=None if self.originals is None else self.originals[: n // self.n_copies],
             actions=self.actions[:n_actions],
             feature_statistics=self.feature_statistics.keep(keep),
             action_statistics=self.action_statistics.keep(keep),

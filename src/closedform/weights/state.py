@@ -61,14 +61,13 @@ class State:
     Attributes:
         terms: those of the energy that remember.
         store: that their rows refer to; None before the first plan.
-        target_offset: how far the controller's target is ahead of the hands, see `Targets`; None where that does not
-            matter.
+        rewrites: what is needed to take plans back to actions, see `Rewrites`.
         once: added in the next plan, and only there; its rows refer to `store`.
     """
 
     terms: tuple[RememberingTerm, ...] = ()
     store: Store | None = None
-    target_offset: np.ndarray | None = None
+    rewrites: tuple[Any, ...] = ()
     once: Penalty = field(default_factory=Penalty.none)
 
     @cached_property
@@ -93,7 +92,7 @@ class State:
     def after(self, used: Used) -> State:
         """The state after a plan."""
         here = self.on(used.store)
-        state = State(tuple(term.after(used) for term in here.terms), used.store, self.target_offset)
+        state = State(tuple(term.after(used) for term in here.terms), used.store, self.rewrites)
         _ = state.penalty  # now, so that the next plan need not wait for it
         return state
 

@@ -103,9 +103,7 @@ class Goal(Term):
         chosen = [_reference(recorded, block, resting, kernel.scale) for block in moved]
         references, ratios = (np.concatenate(parts) for parts in zip(*chosen, strict=True))
         seen = lifted[:, columns] - ratios * lifted[:, references]  # from where they are measured
-        found, symmetry = seen, store.symmetry
-        if symmetry is not None and symmetry.n_turned > 1:
-            found = _one_goal(seen, symmetry.n_turned)
+        found = _one_goal(seen, store.n_turned) if store.n_turned > 1 else seen
         ends = np.zeros((len(ended), len(columns)))
         ends[ended] = lifted[:, columns] + (found - seen)
         middle = np.median(found, axis=0)
