@@ -5,7 +5,7 @@ import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout, load_policy
 from closedform.demos.layout import Entry
-from closedform.judge.selection import LEFT_OUT
+from closedform.weights.metric import LEFT_OUT
 from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS
 
 N_USELESS = 20
@@ -104,7 +104,8 @@ def test_it_can_be_turned_off_and_the_paper_has_none(demos, parameters):
 def test_nothing_is_left_out_of_few_episodes_or_of_numbers_that_all_have_no_meaning(demos):
     wide = widened(demos, ENTRIES["one by one"])
     assert not len(left_out(ClosedFormPolicy(wide[:7])))
-    assert not len(left_out(ClosedFormPolicy(Demos(list(wide)))))
+    plain = wide.with_layouts(Layout.plain(wide.observation_layout.width), Layout.plain(wide.action_layout.width))
+    assert not len(left_out(ClosedFormPolicy(plain)))
     assert not len(left_out(ClosedFormPolicy(demos)))
 
 
