@@ -38,7 +38,7 @@ def find(hop):
 
 def walked(name, action):
     """The hops of a walk in the order in which an action calls them first; compiled code cannot be seen."""
-    hops = {hop: find(hop).__code__ for hop in walks()[name] if not hop.startswith("kernels/")}
+    hops = {hop: find(hop).__code__ for hop in walks()[name] if "compiled_plan.py" not in hop}
     called = {}
 
     def note(frame, event, _):
