@@ -231,8 +231,12 @@ class DemonstrationPolicy(Policy[ConfigT]):
             episode_id, layouts = self.next_episode_id, (self.observation_layout, self.action_layout)
             episode = as_episode(episode, episode_id)
             check_episode(episode, episode_id, *layouts)
-            check_new(episode, episode_id, self.episodes, layouts)
-            self._use(in_background(lambda: self.model.add(episode, episode_id).prepared()))
+
+            def grown() -> Model:
+                check_new(episode, episode_id, self.episodes, layouts)
+                return self.model.add(episode, episode_id).prepared()
+
+            self._use(in_background(grown))
             self.next_episode_id += 1
             return episode_id
 
