@@ -14,7 +14,7 @@ from closedform import (
     NearestNeighborPolicy,
     load_policy,
 )
-from closedform.errors import SaveError
+from closedform.errors import LoadError, SaveError
 from tests.conftest import planar_demos, random_demos
 
 POLICIES = [ClosedFormPolicy, NearestNeighborPolicy, KernelRegressionPolicy]
@@ -231,7 +231,9 @@ def damage(folder, kind):
         case "no config":
             config_path.unlink()
         case "newer":
-            config_path.write_text(json.dumps({**config, "format_version": 3}))
+            config_path.write_text(json.dumps({**config, "format_version": 4}))
+        case "older":
+            config_path.write_text(json.dumps({**config, "format_version": 1}))
         case "not ours":
             config_path.write_text(json.dumps({"type": "diffusion"}))
         case "wrong width":
@@ -255,13 +257,14 @@ DAMAGES = {
     "no arrays": r"expected policy\.safetensors beside config\.json",
     "truncated config": "expected JSON",
     "no config": r"found no config\.json",
-    "newer": "expected format version 1 or 2, found 3; a newer version of closedform wrote it",
+    "newer": "expected format version 3, found 4; a newer version of closedform wrote it",
+    "older": "expected format version 3, found 1; an older version of closedform wrote it: fit it again",
     "not ours": "not a policy saved by closedform",
     "wrong width": r"expected actions of shape \(180, 3\) according to config.json, found \(180, 2\)",
     "wrong count": r"expected lengths of shape \(3,\)",
     "unknown parameter": "has no parameter 'magic'",
     "bad parameter": "tau: expected 0 to 1e6, found -1.0",
-    "unknown policy": "expected a configuration of format 1, KeyError",
+    "unknown policy": "expected a configuration of format 3, KeyError",
 }
 
 
@@ -280,13 +283,14 @@ def test_a_policy_of_another_class_is_refused(tmp_path, demos):
     assert isinstance(NearestNeighborPolicy.load(tmp_path / "policy"), NearestNeighborPolicy)
 
 
-def test_policies_saved_before_a_parameter_was_there_stay_as_they_were(tmp_path, demos):
+def test_a_policy_that_lacks_a_parameter_is_refused(tmp_path, demos):
     policy = ClosedFormPolicy(demos, "paper", n_action_steps=5, n_neighbors=60)
     policy.save(tmp_path / "policy")
     path = tmp_path / "policy" / "config.json"
     content = json.loads(path.read_text())
     for name in ("shrinkage", "relevance"):
         del content["parameters"][name]
-    del content["config_crc32"]  # which there was not, either
+    del content["config_crc32"]
     path.write_text(json.dumps(content))
-    assert_same_plans(load_policy(tmp_path / "policy"), policy)
+    with pytest.raises(LoadError, match="expected every parameter, found none of shrinkage, relevance"):
+        load_policy(tmp_path / "policy")

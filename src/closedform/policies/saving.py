@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -187,6 +187,9 @@ def describe(
                 raise ConfigError("the policy was saved with a custom feature map: pass it again as feature_map")
             del saved_parameters["features"]
         parameters = policy_class.make_config("default", None, feature_map, saved_parameters)
+        missing = [each.name for each in fields(parameters) if each.name not in content["parameters"]]
+        if missing:
+            raise ConfigError(f"expected every parameter, found none of {', '.join(missing)}")
         _check_terms(content.get("terms", []), terms)
         targets = Targets.from_json(content["targets"], *layouts) if "targets" in content else None
         used = layouts if parameters.symmetry else (layouts[0].asymmetric, layouts[1].asymmetric)
