@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,16 @@ def test_zstd_that_does_not_say_its_size_is_bounded_too():
     assert zarr_codecs.decode({"id": "zstd"}, data, 1_000_000) == bytes(1_000_000)
     with pytest.raises(ValueError, match="more than 100000 bytes"):
         zarr_codecs.decode({"id": "zstd"}, data, 100_000)
+
+
+def test_what_zstd_needs_is_named(tmp_path, monkeypatch):
+    source = replay_buffer(tmp_path / "buffer.zarr")
+    change(source, compressor=Zstd().get_config())
+    (source / "data/state/0.0").write_bytes(bytes(Zstd().encode(np.ones((10, 2)))))
+    assert load_demos(source).n_steps == 10
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ClosedFormError, match=r"zstd.*pyarrow.*closedform\[data\]"):
+        load_demos(source)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import numpy as np
 from closedform.demos.formats.sizes import Sizes
 from closedform.demos.formats.zarr_codecs import checked, decode, number_dtype, widening
 from closedform.demos.formats.zarr_store import ZarrStore
-from closedform.errors import LoadError
+from closedform.errors import ClosedFormError, LoadError
 
 _TYPES = (
     "bool",
@@ -188,7 +188,7 @@ class ZarrArray:
             try:
                 chunk = self.pipeline.decode(f"{self.store.path}: {file}", data, target.shape)
                 target[...] = chunk[tuple(slice(n) for n in target.shape)]
-            except LoadError:
+            except ClosedFormError:
                 raise
             except Exception as error:  # decoders of damaged chunks raise anything
                 raise LoadError(f"{self.store.path}: expected a complete chunk in {file}, found {error}") from error

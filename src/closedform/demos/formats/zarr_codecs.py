@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from closedform.demos.formats.common import require
 from closedform.errors import LoadError
 
 _DTYPE = re.compile(r"[<>|]?(b1|i[1248]|u[1248]|f[248])")
@@ -132,8 +133,7 @@ def _lz4(data: bytes, _: dict[str, Any], largest: int) -> bytes:
 
 def _zstd(data: bytes, _: dict[str, Any], largest: int) -> bytes:
     """Through pyarrow, which reads only the requested bytes whatever size a frame declares."""
-    import pyarrow as pa
-
+    pa = require("pyarrow", "reading zarr chunks compressed with zstd")
     return pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(largest + 1)
 
 
