@@ -35,6 +35,7 @@ class Formats:
     def __init__(self, folder: Path) -> None:
         """Writes the originals, with the package's writers and by hand."""
         self._folder, self._demos = folder, make_demos(WORLD)
+        self._demos.rate = 10.0  # which LeRobot's format has to state
         for name, to in WRITTEN.items():
             save_demos(self._demos, folder / name, to)
         _write_by_hand(self._demos, folder)

@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ VERSION_3 = [
 def test_metadata_that_could_make_more_than_numbers_is_refused_before_decoding(
     tmp_path, monkeypatch, version, facts, zipped
 ):
-    """Whatever zarr and numcodecs would do: no codec of ours is called, and none of theirs is asked for."""
+    """Whatever zarr and numcodecs would do: no chunk is read, and none of their codecs is asked for."""
     source = replay_buffer(tmp_path / "buffer.zarr", version)
     change(source, **facts)
     for chunk in [*source.glob("data/state/0*"), *source.glob("data/state/c/0/0")]:
@@ -172,18 +173,18 @@ def test_metadata_that_could_make_more_than_numbers_is_refused_before_decoding(
             for file in (f for f in source.rglob("*") if f.is_file()):
                 archive.write(file, file.relative_to(source).as_posix())
         source = tmp_path / "buffer.hdf5"
-    decoded, original = [], zarr_codecs.decode
+    wanted, original = [], ZarrStore.read
 
-    def noted(where, codec, data, largest):
-        decoded.append(where)
-        return original(where, codec, data, largest)
+    def noted(store, name, largest):
+        wanted.append(name)
+        return original(store, name, largest)
 
-    monkeypatch.setattr("closedform.demos.formats.zarr_arrays.decode", noted)
+    monkeypatch.setattr(ZarrStore, "read", noted)
     monkeypatch.setattr("numcodecs.get_codec", lambda *_: pytest.fail("a codec was looked up in the registry"))
     monkeypatch.setattr("numcodecs.registry.get_codec", lambda *_: pytest.fail("a codec was looked up in the registry"))
     with pytest.raises(ClosedFormError, match="data/state: expected"):
         load_demos(source)
-    assert not any("data/state" in where for where in decoded)
+    assert not any(name.startswith("data/state/") and name[11:] not in (".zarray", "zarr.json") for name in wanted)
     assert not (tmp_path / "ran").exists()
 
 
@@ -218,9 +219,48 @@ def test_arrays_that_are_not_asked_for_may_be_anything(tmp_path):
 def test_a_chunk_that_decodes_to_more_than_its_place_is_refused(codec):
     data = bytes(codec.encode(np.zeros(1_000_000, np.uint8)))
     config = codec.get_config()
-    assert zarr_codecs.decode("x", config, data, 1_000_000) == bytes(1_000_000)
+    assert zarr_codecs.decode(config, data, 1_000_000) == bytes(1_000_000)
     with pytest.raises(ValueError, match=r"at most 100000 fit|more than 100000 bytes"):
-        zarr_codecs.decode("x", config, data, 100_000)
+        zarr_codecs.decode(config, data, 100_000)
+
+
+@pytest.mark.parametrize("codec", [BZ2(), LZMA(), Zlib(), Zstd(), Blosc(), LZ4()], ids=repr)
+def test_a_chunk_takes_no_more_memory_than_its_place_and_what_does_not_compress_adds(tmp_path, codec):
+    """Not some multiple of it, which for a chunk as large as all memory allows would be too much."""
+    source = replay_buffer(tmp_path / "buffer.zarr")
+    change(source, compressor=codec.get_config(), shape=[20_000, 2], chunks=[20_000, 2])
+    (source / "data/state/0.0").write_bytes(bytes(codec.encode(np.zeros(400_000, np.uint8))))
+    with pytest.raises(ClosedFormError, match=r"more than 395536 bytes|at most 395536 fit"):
+        load_demos(source)
+
+
+@pytest.mark.parametrize("codec", [*(c for c in COMPRESSORS if c is not None), Delta("<i8", "<i2")], ids=repr)
+def test_numbers_that_do_not_compress_and_differences_that_widen_fit(tmp_path, codec):
+    expected = np.random.default_rng(0).integers(0, 2**8 if codec.codec_id == "delta" else 2**62, (9, 9_000))
+    array = zarr.create_array(
+        tmp_path / "x",
+        shape=expected.shape,
+        chunks=(9, 1000),
+        dtype="<i8",
+        zarr_format=2,
+        filters=[codec] if codec.codec_id == "delta" else None,
+        compressors=None if codec.codec_id == "delta" else codec,
+    )
+    array[...] = expected
+    same(tmp_path, expected)
+    chunk = tmp_path / "x/0.4"
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    with pytest.raises(ClosedFormError, match=r"expected a complete chunk in x/0\.4"):
+        read(tmp_path)
+
+
+def test_differences_wider_than_their_numbers_are_read(tmp_path):
+    expected = np.random.default_rng(0).integers(0, 256, (90_000,), np.uint8)
+    data = zarr.create_array(
+        tmp_path / "x", shape=(90_000,), chunks=(90_000,), dtype="|u1", zarr_format=2, filters=[Delta("|u1", "<i8")]
+    )
+    data[...] = expected
+    same(tmp_path, expected)
 
 
 def test_zstd_that_does_not_say_its_size_is_bounded_too():
@@ -230,9 +270,19 @@ def test_zstd_that_does_not_say_its_size_is_bounded_too():
     with pa.CompressedOutputStream(sink, "zstd") as stream:
         stream.write(bytes(1_000_000))
     data = sink.getvalue().to_pybytes()
-    assert zarr_codecs.decode("x", {"id": "zstd"}, data, 1_000_000) == bytes(1_000_000)
+    assert zarr_codecs.decode({"id": "zstd"}, data, 1_000_000) == bytes(1_000_000)
     with pytest.raises(ValueError, match="more than 100000 bytes"):
-        zarr_codecs.decode("x", {"id": "zstd"}, data, 100_000)
+        zarr_codecs.decode({"id": "zstd"}, data, 100_000)
+
+
+def test_what_zstd_needs_is_named(tmp_path, monkeypatch):
+    source = replay_buffer(tmp_path / "buffer.zarr")
+    change(source, compressor=Zstd().get_config())
+    (source / "data/state/0.0").write_bytes(bytes(Zstd().encode(np.ones((10, 2)))))
+    assert load_demos(source).n_steps == 10
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ClosedFormError, match=r"zstd.*pyarrow.*closedform\[data\]"):
+        load_demos(source)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Arrays of numbers in zarr v2 and v3, decoded without a codec registry.
+"""Arrays of numbers in zarr v2 and v3, with a limit on what each chunk may take in memory, which zarr itself has not.
 
 The metadata of each array that is read is checked first: its dtype, its codecs and its size. Consolidated metadata is a
 copy that could differ, and is ignored.
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.formats.sizes import Sizes
-from closedform.demos.formats.zarr_codecs import checked, decode, number_dtype
+from closedform.demos.formats.zarr_codecs import checked, decode, number_dtype, widening
 from closedform.demos.formats.zarr_store import ZarrStore
-from closedform.errors import LoadError
+from closedform.errors import ClosedFormError, LoadError
 
 _TYPES = (
     "bool",
@@ -66,13 +66,14 @@ class _Pipeline:
 
     @property
     def largest(self) -> int:
-        """The most bytes that a chunk may take while decoding; filters may widen numbers, and a shard has a table."""
-        return 32 * self.n_bytes + 65536
+        """The most bytes that a chunk may take on disk and while decoding: what does not compress grows a little."""
+        table = 4 * self.index[0].n_bytes if self.index is not None else 0  # and what each chunk of a shard adds
+        return widening(self.codecs) * (self.n_bytes + self.n_bytes // 32 + table) + 65536
 
     def decode(self, where: str, data: bytes, used: tuple[int, ...]) -> np.ndarray:
         """The numbers of a chunk, (*shape), of which those below `used` on each axis are inside the array."""
         for codec in reversed(self.codecs):
-            data = decode(where, codec, data, self.largest)
+            data = decode(codec, data, self.largest)
         if self.shard is not None and self.index is not None:
             return self._decode_shard(where, data, used, self.shard, *self.index)
         if len(data) != self.n_bytes:
@@ -187,7 +188,7 @@ class ZarrArray:
             try:
                 chunk = self.pipeline.decode(f"{self.store.path}: {file}", data, target.shape)
                 target[...] = chunk[tuple(slice(n) for n in target.shape)]
-            except LoadError:
+            except ClosedFormError:
                 raise
             except Exception as error:  # decoders of damaged chunks raise anything
                 raise LoadError(f"{self.store.path}: expected a complete chunk in {file}, found {error}") from error
