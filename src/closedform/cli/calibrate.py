@@ -11,15 +11,15 @@ import numpy as np
 from tqdm import tqdm
 from tyro.conf import Positional, arg
 
-from closedform.deploy.perception.board import Board
-from closedform.deploy.perception.calibration import calibrate
-from closedform.deploy.perception.camera_file import save_intrinsics
-from closedform.deploy.perception.cell import Cell
-from closedform.deploy.perception.opencv import import_cv2
-from closedform.deploy.perception.picture_folder import picture_paths, read_picture
-from closedform.deploy.perception.sheet import marker_sheet
 from closedform.errors import ConfigError
 from closedform.files import check_writable, write_file
+from closedform.vision.board import Board
+from closedform.vision.calibration import calibrate
+from closedform.vision.camera_file import save_intrinsics
+from closedform.vision.cell import Cell
+from closedform.vision.opencv import import_cv2
+from closedform.vision.picture_files import picture_paths, read_picture
+from closedform.vision.sheet import marker_sheet
 
 _PRINTED = 200  # pixels a square of a board that is to be printed
 

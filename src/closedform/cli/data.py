@@ -208,7 +208,7 @@ class Inspect(Reading, ChoosingLayouts):
     def _draw_perception(self, demos: Demos, folder: Path) -> Path | None:
         """Draws what was found in the images of perceived demonstrations."""
         from closedform.analysis.perception_report import draw_perception
-        from closedform.pixels.saved_perceiver import perceiver_of
+        from closedform.vision.saved_perceiver import perceiver_of
 
         perceiver = perceiver_of(demos)
         picture = folder / "perception.png"

@@ -15,7 +15,7 @@ from closedform.cli.data import ChoosingLayouts, DemosName, Output, Reading, pro
 from closedform.errors import ConfigError, LoadError
 
 if TYPE_CHECKING:
-    from closedform.pixels.perceiver import Perceiver, Progress
+    from closedform.vision.perceiver import Perceiver, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +48,8 @@ class Perceive(Reading, ChoosingLayouts):
         """Perceives, and says what was found."""
         from closedform.demos.formats import folder as folder_format
         from closedform.files import appearing
-        from closedform.pixels.perceiver import perceive_demos
-        from closedform.pixels.saved_perceiver import write_perceiver
+        from closedform.vision.perceiver import perceive_demos
+        from closedform.vision.saved_perceiver import write_perceiver
 
         demos = self.settle(self.read(self.demos))
         demos.check_one_task()  # what is written has no tasks
@@ -67,8 +67,8 @@ class Perceive(Reading, ChoosingLayouts):
         print(f"observations: {entries}")
 
     def _perceiver(self, demos: Demos, cameras: tuple[str, ...], say: Progress) -> Perceiver:
-        from closedform.pixels.perceiver import PERCEIVERS, perceiver_class
-        from closedform.pixels.saved_perceiver import load_perceiver
+        from closedform.vision.perceiver import PERCEIVERS, perceiver_class
+        from closedform.vision.saved_perceiver import load_perceiver
 
         if self.kind not in PERCEIVERS:
             saved = next((one for one in (Path(self.kind) / "perceiver", Path(self.kind)) if one.is_dir()), None)

@@ -25,14 +25,14 @@ from closedform.policies.plan import Plan
 _OPENED = 60.0  # seconds that a run waits for its page
 
 if TYPE_CHECKING:
-    from closedform.deploy.arm_setup import ArmSetup
-    from closedform.deploy.control_config import ControlConfig
-    from closedform.deploy.operator import Operator
-    from closedform.deploy.perception.marker_perception import MarkerPerception
-    from closedform.deploy.run_config import RunConfig, RunResult
-    from closedform.deploy.runner import Runner
-    from closedform.deploy.view import View
-    from closedform.deploy.workplane import Workplane
+    from closedform.robot.arm_setup import ArmSetup
+    from closedform.robot.control_config import ControlConfig
+    from closedform.robot.marker_perception import MarkerPerception
+    from closedform.robot.operator import Operator
+    from closedform.robot.run_config import RunConfig, RunResult
+    from closedform.robot.runner import Runner
+    from closedform.robot.view import View
+    from closedform.robot.workplane import Workplane
 
 _N_PICTURES = 5  # that the camera's place is found from
 
@@ -125,7 +125,7 @@ class Run(Choosing, ChoosingLayouts):
                 )
 
     def _setup(self) -> ArmSetup:
-        from closedform.deploy.arm_setup import ArmSetup
+        from closedform.robot.arm_setup import ArmSetup
 
         for name in ("host", "setup", "camera"):
             if getattr(self, name) is None:
@@ -134,7 +134,7 @@ class Run(Choosing, ChoosingLayouts):
         return ArmSetup.load(self.setup)
 
     def _config(self) -> RunConfig:
-        from closedform.deploy.run_config import RunConfig
+        from closedform.robot.run_config import RunConfig
 
         return RunConfig(max_steps=self.steps, images=self.images)
 
@@ -150,12 +150,12 @@ class Run(Choosing, ChoosingLayouts):
         return lambda plan: "far from the demonstrations" if familiarity.alarm(plan) else ""
 
     def _run_twin(self, policy: Policy[Any], alarm: Callable[[Plan], str] | None) -> list[RunResult]:
-        from closedform.deploy.clocks import LockstepClock, PacedClock
-        from closedform.deploy.control import LockstepControl
-        from closedform.deploy.controller import Controller
-        from closedform.deploy.run_config import check_layouts
-        from closedform.deploy.runner import Runner
-        from closedform.twin.station import Station
+        from closedform.robot.clocks import LockstepClock, PacedClock
+        from closedform.robot.control import LockstepControl
+        from closedform.robot.controller import Controller
+        from closedform.robot.run_config import check_layouts
+        from closedform.robot.runner import Runner
+        from closedform.robot.twin.station import Station
 
         station = Station()
         results: list[RunResult] = []
@@ -195,9 +195,9 @@ class Run(Choosing, ChoosingLayouts):
 
     def _run_plant(self, policy: Policy[Any], alarm: Callable[[Plan], str] | None, host: str) -> list[RunResult]:
         """The twin on the wall clock, through ur_rtde."""
-        from closedform.deploy.drivers.ur import require_ur_rtde
-        from closedform.deploy.run_config import check_layouts
-        from closedform.twin.plant import SILENCE, Plant
+        from closedform.robot.drivers.ur import require_ur_rtde
+        from closedform.robot.run_config import check_layouts
+        from closedform.robot.twin.plant import SILENCE, Plant
 
         require_ur_rtde()
         with contextlib.closing(Plant(host)) as plant:
@@ -207,14 +207,14 @@ class Run(Choosing, ChoosingLayouts):
             return self._run_live(policy, alarm, live, plant.place)
 
     def _run_ur(self, policy: Policy[Any], alarm: Callable[[Plan], str] | None, setup: ArmSetup) -> list[RunResult]:
-        from closedform.deploy.clocks import WallClock
-        from closedform.deploy.perception.camera_file import load_intrinsics
-        from closedform.deploy.perception.cell import Cell
-        from closedform.deploy.perception.extrinsics import find_camera
-        from closedform.deploy.perception.marker_perception import MarkerPerception
-        from closedform.deploy.perception.tracker import Tracker
-        from closedform.deploy.perception.video_camera import VideoCamera
-        from closedform.deploy.run_config import check_layouts
+        from closedform.robot.clocks import WallClock
+        from closedform.robot.marker_perception import MarkerPerception
+        from closedform.robot.run_config import check_layouts
+        from closedform.vision.camera_file import load_intrinsics
+        from closedform.vision.cell import Cell
+        from closedform.vision.extrinsics import find_camera
+        from closedform.vision.marker_tracker import MarkerTracker
+        from closedform.vision.video_camera import VideoCamera
 
         assert self.camera is not None and self.host is not None
         check_layouts(policy, policy.observation_layout)
@@ -232,7 +232,7 @@ class Run(Choosing, ChoosingLayouts):
             perception = MarkerPerception(
                 policy.observation_layout,
                 policy.action_layout.entries[0].body or "hand",
-                Tracker(cell, intrinsics, found.pose),
+                MarkerTracker(cell, intrinsics, found.pose),
                 setup.kinematics,
                 setup.plane,
             )
@@ -247,9 +247,9 @@ class Run(Choosing, ChoosingLayouts):
         place: Callable[[int], None] | None = None,
     ) -> list[RunResult]:
         """Episodes on the wall clock, with the controller in a process of its own."""
-        from closedform.deploy.clocks import WallClock
-        from closedform.deploy.control_process import ControlProcess, ControlSpec
-        from closedform.deploy.runner import Runner
+        from closedform.robot.clocks import WallClock
+        from closedform.robot.control_process import ControlProcess, ControlSpec
+        from closedform.robot.runner import Runner
 
         results: list[RunResult] = []
         operator = self._operator(policy, live.perception, live.workspace.plane, live.config)
@@ -296,7 +296,7 @@ class Run(Choosing, ChoosingLayouts):
 
     def _done(self, policy: Policy[Any]) -> Callable[[np.ndarray], bool] | None:
         from closedform.demos.catalog import PUSHT_OBSERVATIONS
-        from closedform.twin.block import coverage
+        from closedform.robot.twin.block import coverage
 
         if policy.observation_layout.asymmetric != PUSHT_OBSERVATIONS:
             return None
@@ -305,7 +305,7 @@ class Run(Choosing, ChoosingLayouts):
     def _operator(
         self, policy: Policy[Any], perception: MarkerPerception, plane: Workplane, config: ControlConfig
     ) -> Operator:
-        from closedform.deploy.operator import Operator
+        from closedform.robot.operator import Operator
 
         hand = policy.action_layout.entries[0].body or "hand"
         layout = perception.observation_layout
@@ -313,8 +313,8 @@ class Run(Choosing, ChoosingLayouts):
 
     @contextlib.contextmanager
     def _viewing(self, perception: MarkerPerception, plane: Workplane, operator: Operator) -> Iterator[View | None]:
-        from closedform.deploy.page import Page
-        from closedform.deploy.view import Drawing, Film
+        from closedform.robot.page import Page
+        from closedform.robot.view import Drawing, Film
 
         if self.view is None:
             yield None
@@ -354,14 +354,14 @@ class _Maker:
     silence: float = 0.1
 
     def __call__(self) -> Any:
-        from closedform.deploy.drivers.ur import UrArm
+        from closedform.robot.drivers.ur import UrArm
 
         return UrArm(self.host, silence=self.silence)
 
 
 def _check_reach(arm: Any, setup: ArmSetup, workspace: Any, start: tuple[float, float] | None) -> None:
     """Refuses a workspace that the arm cannot reach from where it is, or a start outside of it; nothing moves."""
-    from closedform.deploy.inverse import check_reachable
+    from closedform.robot.inverse import check_reachable
 
     outside = None if start is None else workspace.outside(setup.plane.to_points(np.array(start), setup.config.height))
     if outside is not None:
