@@ -12,8 +12,8 @@ import pytest
 
 from closedform import ClosedFormPolicy, load_demos, save_demos
 from closedform.cli import main
-from closedform.cli.run import Run
 from closedform.robot import ControlProcess, ControlSpec, Runner, WallClock, read_journal
+from closedform.robot.commands import Run
 from closedform.robot.run_config import RunConfig
 from closedform.robot.twin.camera import twin_intrinsics
 from closedform.robot.twin.place import PLANE, STICK_LENGTH, twin_cell

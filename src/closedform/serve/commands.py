@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from closedform import Policy
-from closedform.cli.data import ChoosingLayouts, DemosName, Reading, progress_bar
 from closedform.cli.policy import Choosing
+from closedform.demos.options import ChoosingLayouts, DemosName, Reading, progress_bar
 from closedform.device import limit_threads
 from closedform.errors import ConfigError
 from closedform.policies.choice import make_policy
@@ -100,11 +100,11 @@ class Serve(Listening, Reading, Choosing, ChoosingLayouts):
         asyncio.run(_serve(server, lambda: f"{policy} at {self.host} port {server.port}; Ctrl-C stops it"))
 
     def _policy(self) -> Policy[Any]:
-        if self.source.startswith("fleet:"):
+        if self.is_opened(self.source):
             if self.policy != "default" or self.learn:
                 found = "--learn" if self.learn else f"--policy {self.policy}"
                 raise ConfigError(f"{self.source}: expected neither --policy nor --learn with a fleet, found {found}")
-            return self.make_fleet(self.source)
+            return self.open_policy(self.source)
         if not is_saved(self.source):
             with progress_bar() as say:
                 return make_policy(self.policy, self.settle(self.read(self.source)), self.settings, progress=say)

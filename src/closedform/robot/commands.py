@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 from tyro.conf import arg
 
-from closedform import Policy, load_demos
-from closedform.cli import streams
-from closedform.cli.data import ChoosingLayouts, OptionalDemosName, Output, progress_bar
+from closedform import Policy, load_demos, streams
 from closedform.cli.policy import Choosing
+from closedform.demos.options import ChoosingLayouts, OptionalDemosName, Output, progress_bar
 from closedform.errors import ConfigError
 from closedform.evaluation.environment import check_seed
 from closedform.policies.demonstration_policy import DemonstrationPolicy

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from closedform import save_demos
-from closedform.cli import streams
-from closedform.cli.data import Reading, progress_bar
+from closedform import save_demos, streams
+from closedform.demos.options import Reading, progress_bar
 from closedform.errors import ConfigError, LoadError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import numpy as np
 from tyro.conf import arg
 
 from closedform import Demos, Episode, load_demos
-from closedform.cli.data import OptionalDemosName
 from closedform.cli.policy import Choosing, EnvName
+from closedform.demos.options import OptionalDemosName
 from closedform.errors import ConfigError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 

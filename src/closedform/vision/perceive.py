@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from tyro.conf import Positional, arg
 
-from closedform import Demos
-from closedform.cli.data import ChoosingLayouts, DemosName, Output, Reading, progress_bar
+from closedform.demos.demos import Demos
+from closedform.demos.options import ChoosingLayouts, DemosName, Output, Reading, progress_bar
 from closedform.errors import ConfigError, LoadError
 
 if TYPE_CHECKING:
