@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from closedform import ClosedFormPolicy, save_demos
-from closedform.cli import COMMANDS, main
+from closedform.cli import commands, main
 from closedform.errors import ConfigError
 from fuzz.results import make_results
 from fuzz.worker import WrongResultError
@@ -74,9 +74,9 @@ class CommandLines:
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
         """A command with arguments that mostly have the right form."""
-        command = str(rng.choice(list(COMMANDS)))
+        command = str(rng.choice(list(commands())))
         arguments = [_word(rng, kind) for kind in POSITIONAL.get(command, ())]
-        fields = [f for f in dataclasses.fields(COMMANDS[command]) if f.kw_only or f.name in ("json", "output")]
+        fields = [f for f in dataclasses.fields(commands()[command]) if f.kw_only or f.name in ("json", "output")]
         arguments += USUAL.get(command, []) if rng.random() < 0.8 else []
         for field in rng.permutation(np.array(fields, object))[: int(rng.choice([0, 0, 1, 1, 2, 4]))]:
             option = "-o" if field.name == "output" else f"--{field.name.replace('_', '-')}"
@@ -154,7 +154,7 @@ def forbid_long_work() -> None:
     ):
         getattr(owner, name)  # it has to exist under this name
         setattr(owner, name, refuse)
-    COMMANDS["generate"].run = COMMANDS["studio"].run = refuse
+    commands()["generate"].run = commands()["studio"].run = refuse
 
 
 def _word(rng: np.random.Generator, kind: str) -> str:

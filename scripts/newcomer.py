@@ -77,7 +77,7 @@ ALONE = {  # an extra, and commands that it is for; those of ray, fleet, docs an
     "twin": ("closedform run --arm twin --demos pusht-embedded --steps 20",),
     "pixels": (_PICTURES, "closedform perceive three.npz --images images --with features -o seen.npz"),
     "lite0": (_PICTURES, "closedform perceive three.npz --images images --with features --encoder lite0 -o seen.npz"),
-    "ur": ('python -c "from closedform.deploy.drivers.ur import require_ur_rtde; require_ur_rtde()"',),
+    "ur": ('python -c "from closedform.robot.drivers.ur import require_ur_rtde; require_ur_rtde()"',),
     "studio": (_SERVES.format("'studio', '--demos', 'pusht-embedded', '--no-open', '--port', '0'"),),
     "neural": ("closedform train pusht-embedded -o network --steps 1", "closedform info pusht-dit"),
     "ann": (f'python -c "{_PLAN.format(", index=" + repr("faiss"))}"',),

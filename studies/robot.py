@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from closedform.demos.load import load_demos
-from closedform.deploy.perception.markers import draw_markers
 from closedform.errors import ConfigError
 from closedform.evaluation.episode_result import EpisodeResult
 from closedform.evaluation.evaluation_result import EvaluationResult
@@ -22,9 +21,10 @@ from closedform.evaluation.study import Study
 from closedform.figures import COLORS, QUIET, png, pyplot
 from closedform.files import write_file
 from closedform.policies.choice import make_policy
-from closedform.twin.block import BAR, STEM, coverage
-from closedform.twin.environment import Twin
-from closedform.twin.settings import TwinSettings
+from closedform.robot.twin.block import BAR, STEM, coverage
+from closedform.robot.twin.environment import Twin
+from closedform.robot.twin.settings import TwinSettings
+from closedform.vision.markers import draw_markers
 from studies.robot_recording import record_demonstrations
 from studies.runner import Runner, figures_of, interval, markdown_table
 

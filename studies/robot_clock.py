@@ -24,17 +24,17 @@ from tyro.conf import arg
 
 from closedform import ClosedFormPolicy, Episode, load_demos, provenance
 from closedform.cli import run
-from closedform.deploy import ControlProcess, ControlSpec, Mode, Runner, WallClock, read_journal
-from closedform.deploy.drivers.ur import UrArm
-from closedform.deploy.perception.marker_perception import MarkerPerception
-from closedform.deploy.perception.tracker import Tracker
-from closedform.deploy.shared_camera import SharedCamera, picture_box
 from closedform.evaluation.intervals import wilson_ci95
 from closedform.evaluation.pusht import THRESHOLD
 from closedform.files import check_writable, write_file
-from closedform.twin.block import coverage
-from closedform.twin.plant import SILENCE, Plant
-from closedform.twin.settings import TwinSettings
+from closedform.robot import ControlProcess, ControlSpec, Mode, Runner, WallClock, read_journal
+from closedform.robot.drivers.ur import UrArm
+from closedform.robot.marker_perception import MarkerPerception
+from closedform.robot.shared_camera import SharedCamera, picture_box
+from closedform.robot.twin.block import coverage
+from closedform.robot.twin.plant import SILENCE, Plant
+from closedform.robot.twin.settings import TwinSettings
+from closedform.vision.marker_tracker import MarkerTracker
 from studies.runner import markdown_table
 
 DISTURBANCES = ("stopped for a second", "killed", "camera frozen")
@@ -55,7 +55,7 @@ def policy_process(plant: dict[str, Any], folder: Path, seed: int, pipe: Connect
         plant["workspace"],
         folder / "ticks",
     )
-    tracker = Tracker(plant["cell"], plant["intrinsics"], plant["camera"])
+    tracker = MarkerTracker(plant["cell"], plant["intrinsics"], plant["camera"])
     plane = plant["workspace"].plane
     perception = MarkerPerception(policy.observation_layout, "agent", tracker, plant["kinematics"], plane)
     control = ControlProcess(spec)

@@ -12,16 +12,16 @@ from typing import Any
 from tqdm import tqdm
 
 from closedform import Demos, Policy, load_demos, save_demos
-from closedform.deploy.clocks import LockstepClock
-from closedform.deploy.control import LockstepControl
-from closedform.deploy.controller import Controller
-from closedform.deploy.runner import Runner
 from closedform.errors import DataError
 from closedform.evaluation.pusht import THRESHOLD
 from closedform.evaluation.workers import make_pool, one_thread_each
 from closedform.files import appearing, read_json, write_file
-from closedform.twin.settings import TwinSettings
-from closedform.twin.station import Station
+from closedform.robot.clocks import LockstepClock
+from closedform.robot.control import LockstepControl
+from closedform.robot.controller import Controller
+from closedform.robot.runner import Runner
+from closedform.robot.twin.settings import TwinSettings
+from closedform.robot.twin.station import Station
 
 
 def record_demonstrations(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Layout, __version__, load_demos, load_policy, save_demos
-from closedform.cli import COMMANDS, GROUPS, main
+from closedform.cli import commands, main, subcommands
 from closedform.cli.policy import Info
 from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.study import Study
@@ -47,9 +47,9 @@ def test_version_and_help(capsys):
         main(["--help"])
     text = capsys.readouterr().out
     assert not stop.value.code and "--version" in text and "completion" in text
-    places = [re.search(rf"^[^a-z]*{command} ", text, re.MULTILINE) for command in COMMANDS]
+    places = [re.search(rf"^[^a-z]*{command} ", text, re.MULTILINE) for command in commands()]
     starts = [place.start() for place in places if place]
-    assert len(starts) == len(COMMANDS) and starts == sorted(starts)  # in the order in which one needs them
+    assert len(starts) == len(commands()) and starts == sorted(starts)  # in the order in which one needs them
     assert "Push-T" not in text and "Ctrl-C" not in text  # which the help of a command tells
 
 
@@ -63,12 +63,12 @@ def test_help_names_what_a_command_takes(capsys, command, words):
 
 def test_no_option_is_a_double_negative():
     """A switch `no_open` would also be offered as `--no-no-open`."""
-    commands = [*COMMANDS.values(), *(command for group in GROUPS.values() for command in group.values())]
-    names = {field.name for command in commands if is_dataclass(command) for field in fields(command)}
+    every = [*commands().values(), *subcommands("edit").values()]
+    names = {field.name for command in every if is_dataclass(command) for field in fields(command)}
     assert "open" in names and not [name for name in names if name.startswith("no_")]
 
 
-@pytest.mark.parametrize("command", [[name] for name in COMMANDS if name not in GROUPS] + [["edit", "guide"]])
+@pytest.mark.parametrize("command", [[name] for name in commands() if name != "edit"] + [["edit", "guide"]])
 def test_no_option_takes_just_a_string(capsys, command):
     with pytest.raises(SystemExit):
         main([*command, "--help"])

@@ -25,17 +25,19 @@ LIGHT = (
     "evaluation",
     "analysis",
     "experts",
-    "deploy",
-    "twin",
+    "robot",
     "serve",
     "studio",
     "fleet",
-    "pixels",
+    "vision",
 )
 NEURAL = ("neural", "editing")
 
 
-@pytest.mark.parametrize("name", ["closedform", "closedform.client", *(f"closedform.{package}" for package in LIGHT)])
+@pytest.mark.parametrize(
+    "name",
+    ["closedform", "closedform.client", *(f"closedform.{package}" for package in (*LIGHT, "robot.twin"))],
+)
 def test_importing_is_light(name):
     heavy = "numba torch h5py matplotlib zarr faiss gymnasium tyro scipy websockets msgpack zmq lancedb pyarrow"
     code = f"import sys, {name}; print([m for m in '{heavy}'.split() if m in sys.modules])"

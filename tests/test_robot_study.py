@@ -12,8 +12,8 @@ from closedform.evaluation.evaluation_result import EvaluationResult
 from closedform.evaluation.pusht import start_state
 from closedform.evaluation.rollout import Rollout
 from closedform.policies.choice import make_policy
-from closedform.twin.block import start_pose
-from closedform.twin.settings import TwinSettings
+from closedform.robot.twin.block import start_pose
+from closedform.robot.twin.settings import TwinSettings
 from fuzz.results import make_results
 from studies import robot, robot_clock
 from studies.robot_recording import record_demonstrations

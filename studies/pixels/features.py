@@ -20,13 +20,13 @@ from closedform.evaluation.pool import Task
 from closedform.evaluation.pusht import PushT
 from closedform.evaluation.study import Study
 from closedform.evaluation.subject import Subject
-from closedform.pixels.encoder import Encoder
-from closedform.pixels.encoders import make_encoder
-from closedform.pixels.features import features_layout, horizon_of
-from closedform.pixels.projection import Projection
-from closedform.pixels.readout import Readout
-from closedform.pixels.torch_encoder import Lite0
 from closedform.policies.choice import make_policy
+from closedform.vision.encoder import Encoder
+from closedform.vision.encoders import make_encoder
+from closedform.vision.features import features_layout, horizon_of
+from closedform.vision.projection import Projection
+from closedform.vision.readout import Readout
+from closedform.vision.torch_encoder import Lite0
 from studies.pixels.bodies import DEMOS
 from studies.runner import Runner
 

@@ -12,17 +12,17 @@ import pytest
 
 from closedform import ClosedFormPolicy, load_demos, save_demos
 from closedform.cli import main
-from closedform.cli.run import Run
-from closedform.deploy import ControlProcess, ControlSpec, Runner, WallClock, read_journal
-from closedform.deploy.interfaces import Intrinsics
-from closedform.deploy.perception.camera_file import save_intrinsics
-from closedform.deploy.run_config import RunConfig
-from closedform.twin.camera import twin_intrinsics
-from closedform.twin.place import PLANE, STICK_LENGTH, twin_cell
-from closedform.twin.settings import TwinSettings
-from tests.deploy.arms import reaching_demos
-from tests.deploy.fake_process import can_listen, own_address
-from tests.twin.gl import rendering  # noqa: F401
+from closedform.robot import ControlProcess, ControlSpec, Runner, WallClock, read_journal
+from closedform.robot.commands import Run
+from closedform.robot.run_config import RunConfig
+from closedform.robot.twin.camera import twin_intrinsics
+from closedform.robot.twin.place import PLANE, STICK_LENGTH, twin_cell
+from closedform.robot.twin.settings import TwinSettings
+from closedform.vision.camera import Intrinsics
+from closedform.vision.camera_file import save_intrinsics
+from tests.robot.arms import reaching_demos
+from tests.robot.fake_process import can_listen, own_address
+from tests.robot.twin.gl import rendering  # noqa: F401
 
 QUIET = ["--false-alarm-rate", "0", "--steps", "4"]
 LOOPBACK = pytest.mark.skipif(not can_listen(), reason="loopback addresses other than 127.0.0.1 cannot be used")
@@ -115,7 +115,7 @@ def test_what_is_missing_is_said(capsys, tmp_path, monkeypatch):
     ],
 )
 def test_what_is_wrong_with_the_cell_is_said(capsys, tmp_path, monkeypatch, changes, start, message):
-    monkeypatch.setattr("closedform.deploy.drivers.ur.require_ur_rtde", lambda: (None, None))
+    monkeypatch.setattr("closedform.robot.drivers.ur.require_ur_rtde", lambda: (None, None))
     files = write_cell(tmp_path, **changes)
     options = ["--host", "127.17.17.98", "--camera", "0", "--demos", "pusht-embedded", *QUIET, *start]
     assert message in said(capsys, *files, *options)
@@ -150,7 +150,7 @@ def test_the_twin_runs_and_records(capsys, tmp_path):
 @pytest.fixture
 def plant():
     pytest.importorskip("rtde_control", reason="needs ur_rtde, which has wheels for Python 3.11 and 3.12 on x86-64")
-    from closedform.twin.plant import Plant
+    from closedform.robot.twin.plant import Plant
 
     made = Plant(own_address(), TwinSettings(fps=10.0), frequency=125.0)
     yield made
@@ -168,7 +168,7 @@ def test_an_arm_is_run_as_a_person_would(capsys, tmp_path, monkeypatch, plant):
         sizes.append((source, intrinsics.size))
         return plant.camera
 
-    monkeypatch.setattr("closedform.deploy.perception.video_camera.VideoCamera", camera)
+    monkeypatch.setattr("closedform.vision.video_camera.VideoCamera", camera)
     monkeypatch.setattr(plant.camera, "close", lambda: None)
     files = write_cell(tmp_path, control={"plan_timeout": 30.0, "state_timeout": 30.0, "alarm_patience": 30.0})
     options = ["--host", plant.host, "--camera", "3", "--demos", "pusht-embedded", *QUIET, "--start", "256", "60"]
@@ -184,8 +184,8 @@ def test_an_arm_is_run_as_a_person_would(capsys, tmp_path, monkeypatch, plant):
 @LOOPBACK
 @pytest.mark.usefixtures("rendering")
 def test_a_camera_that_freezes_ends_in_a_smooth_halt(tmp_path, plant):
-    from closedform.deploy.control_config import ControlConfig
-    from closedform.deploy.drivers.ur import UrArm
+    from closedform.robot.control_config import ControlConfig
+    from closedform.robot.drivers.ur import UrArm
 
     plant.place(100001)
     config = ControlConfig(plan_timeout=30.0, state_timeout=30.0, alarm_patience=30.0)  # a slow machine does not matter
@@ -219,9 +219,9 @@ def test_a_camera_that_freezes_ends_in_a_smooth_halt(tmp_path, plant):
 
 def test_a_camera_of_another_size_is_refused(tmp_path):
     pytest.importorskip("cv2")
-    from closedform.deploy.interfaces import Image
-    from closedform.deploy.perception.extrinsics import find_camera
     from closedform.errors import DataError
+    from closedform.vision.camera import Image
+    from closedform.vision.extrinsics import find_camera
 
     image = Image(0.0, np.zeros((48, 64, 3), np.uint8))
     intrinsics = Intrinsics((640, 480), twin_intrinsics().matrix, np.zeros(5))

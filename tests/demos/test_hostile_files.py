@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from closedform import ClosedFormError, Demos, load_demos, save_demos
-from closedform.cli.data import _numbers
 from closedform.demos.formats import sizes
 from closedform.demos.formats.parquet_footer import decoded_size
+from closedform.demos.options import _numbers
 from tests.conftest import planar_demos
 from tests.demos.bad_files import lerobot, refused, robomimic
 

@@ -17,7 +17,7 @@ import pytest
 import tyro
 
 import closedform
-from closedform.cli import COMMANDS, GROUPS, main
+from closedform.cli import commands, main, subcommands
 from tests.conftest import slow_on_the_reference
 from tests.docs.code_block import CodeBlock, code_blocks
 
@@ -102,8 +102,8 @@ def test_commands_that_are_not_run_exist(page):
 
 def parse(words: list[str], block: CodeBlock) -> None:
     """Parses a command as `closedform` does, without running it."""
-    commands = GROUPS.get(words[0])
-    chosen, rest = (COMMANDS, words) if commands is None else (commands, words[1:])
+    own = subcommands(words[0])
+    chosen, rest = (own, words[1:]) if own else (commands(), words)
     try:
         tyro.extras.subcommand_cli_from_dict(chosen, args=rest)
     except SystemExit:

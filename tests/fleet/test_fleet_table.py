@@ -398,7 +398,7 @@ def test_status_watch_and_remove(tmp_path, monkeypatch, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert facts["episodes"] == 6 and facts["steps"] == 180 and facts["task"] == {"circle": 6}
     waits = iter([lambda: main(["fleet", "push", "fleet", "demos", "--episodes", "0"]), another, stop])
-    monkeypatch.setattr("closedform.cli.fleet.time.sleep", lambda seconds: next(waits)())
+    monkeypatch.setattr("closedform.fleet.commands.time.sleep", lambda seconds: next(waits)())
     with pytest.raises(SystemExit):
         main(["fleet", "watch", "fleet"])
     lines = capsys.readouterr().out.splitlines()

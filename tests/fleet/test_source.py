@@ -5,9 +5,9 @@ import pytest
 
 from closedform import Demos
 from closedform.cli import main
-from closedform.cli.run import Run
-from closedform.cli.serve import Serve
 from closedform.fleet import FleetPolicy, FleetTable, SearchPolicy, publish
+from closedform.robot.commands import Run
+from closedform.serve.commands import Serve
 from tests.conftest import random_demos
 
 pytest.importorskip("lancedb", reason="LanceDB is not installed: make test-fleet")

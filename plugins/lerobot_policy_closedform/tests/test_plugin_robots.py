@@ -17,10 +17,10 @@ from lerobot.utils.constants import ACTION, OBS_STR
 from lerobot.utils.feature_utils import build_dataset_frame, hw_to_dataset_features
 
 from closedform import ClosedFormPolicy, Demos, load_demos
-from closedform.deploy.clocks import LockstepClock
-from closedform.deploy.drivers.lerobot import ArmAsRobot, RobotAsArm, as_lerobot_robot
+from closedform.robot.clocks import LockstepClock
+from closedform.robot.drivers.lerobot import ArmAsRobot, RobotAsArm, as_lerobot_robot
 from lerobot_policy_closedform import ClosedformConfig, ClosedformPolicy
-from tests.deploy.arms import CONFIG, KINEMATICS, Camera, LaggingArm, check_commands, joints_at
+from tests.robot.arms import CONFIG, KINEMATICS, Camera, LaggingArm, check_commands, joints_at
 
 LIMITS = CONFIG.limits(KINEMATICS)
 START = joints_at((0.256, 0.256, 0.008))

@@ -9,9 +9,9 @@ import numpy as np
 from closedform.demos.demos import Demos
 from closedform.figures import COLORS, QUIET, literal, png, pyplot
 from closedform.files import write_file
-from closedform.pixels.bodies_perceiver import BodiesPerceiver
-from closedform.pixels.perceiver import Perceiver
-from closedform.pixels.template import SeenPose
+from closedform.vision.bodies_perceiver import BodiesPerceiver
+from closedform.vision.perceiver import Perceiver
+from closedform.vision.template import SeenPose
 
 _N_SHOWN = 4  # images
 _N_TRACKS = 30  # episodes

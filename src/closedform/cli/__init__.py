@@ -8,54 +8,53 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import EntryPoint
 from typing import Any, NoReturn
 
 import tyro
 
-from closedform import ClosedFormError, __version__
-from closedform.cli import streams
-from closedform.cli.calibrate import Calibrate
-from closedform.cli.data import Convert, Data, Generate, Inspect
-from closedform.cli.evaluation import Compare, Eval, Report
-from closedform.cli.fleet import Fleet
+from closedform import ClosedFormError, __version__, streams
 from closedform.cli.mistakes import mistake, unknown_command
-from closedform.cli.neural import Augment, Edit, Guide, Train
-from closedform.cli.perceive import Perceive
-from closedform.cli.policy import Explain, Fit, Index, Info, Tune
-from closedform.cli.run import Run
-from closedform.cli.serve import Monitor, Serve
-from closedform.cli.studio import Studio
-from closedform.cli.sweep import Sweep
+from closedform.registry import registered
 
-__all__ = ["COMMANDS", "GROUPS", "main", "run"]
+__all__ = ["commands", "main", "run", "subcommands"]
 
-COMMANDS: dict[str, Any] = {  # in the order in which one comes to need them
-    "data": Data,
-    "inspect": Inspect,
-    "convert": Convert,
-    "generate": Generate,
-    "perceive": Perceive,
-    "fit": Fit,
-    "eval": Eval,
-    "report": Report,
-    "explain": Explain,
-    "compare": Compare,
-    "tune": Tune,
-    "sweep": Sweep,
-    "index": Index,
-    "info": Info,
-    "studio": Studio,
-    "run": Run,
-    "calibrate": Calibrate,
-    "serve": Serve,
-    "monitor": Monitor,
-    "fleet": Fleet,
-    "train": Train,
-    "edit": Edit,
-}
-"""The commands by name; each is a dataclass whose fields are the command's options."""
-GROUPS: dict[str, dict[str, Any]] = {"edit": {"guide": Guide, "augment": Augment}}
-"""Commands that have commands of their own."""
+_ORDER = (  # in which one comes to need them; others follow by name
+    *("data", "inspect", "convert", "generate", "perceive", "fit", "eval", "report", "explain", "compare", "tune"),
+    *("sweep", "index", "info", "studio", "run", "calibrate", "serve", "monitor", "fleet", "train", "edit"),
+)
+
+
+def commands() -> dict[str, Any]:
+    """The commands by name; each is a dataclass whose fields are the command's options.
+
+    They are the entry points of the group `closedform.commands`: those of the package's rooms, and of other packages.
+    """
+    return _loaded("closedform.commands")
+
+
+def subcommands(command: str) -> dict[str, Any]:
+    """The commands that a command has of its own, which are in the group `closedform.commands.COMMAND`."""
+    return _loaded(f"closedform.commands.{command}")
+
+
+def _loaded(group: str) -> dict[str, Any]:
+    order = {name: place for place, name in enumerate(_ORDER)}
+    found = sorted(registered(group).items(), key=lambda item: order.get(item[0], len(order)))
+    return {name: command for name, point in found if (command := _load(point)) is not None}
+
+
+def _load(point: EntryPoint) -> Any:
+    """A command; None, after a line that says so, if it is of another package and cannot be imported."""
+    try:
+        return point.load()
+    except Exception as error:  # whatever another package raises
+        if point.module.startswith("closedform."):
+            raise
+        streams.complain(f"the command {point.name!r} of {point.module} cannot be imported: {error!r}")
+        return None
+
+
 _ABOUT = f"""Training-free imitation learning, version {__version__}.
 
 closedform COMMAND --help explains a command; closedform --version prints the version. Shell completion: closedform
@@ -80,17 +79,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments == ["--version"]:
         run(_Version)
         return
-    commands, program, about = COMMANDS, "closedform", _ABOUT
-    if arguments and arguments[0] in GROUPS:
-        program, about = f"closedform {arguments[0]}", COMMANDS[arguments[0]].__doc__
-        commands, arguments = GROUPS[arguments[0]], arguments[1:] or ["--help"]
-    if not arguments[0].startswith("-") and arguments[0] not in commands:
+    known, program, about = commands(), "closedform", _ABOUT
+    own = subcommands(arguments[0]) if arguments[0] in known else {}
+    if own:
+        program, about = f"closedform {arguments[0]}", known[arguments[0]].__doc__
+        known, arguments = own, arguments[1:] or ["--help"]
+    if not arguments[0].startswith("-") and arguments[0] not in known:
         streams.prepare()
-        _fail(unknown_command(arguments[0], commands, program))
+        _fail(unknown_command(arguments[0], known, program))
     if arguments[0] in ("-h", "--help"):
-        commands = {name: _listed(command) for name, command in commands.items()}
-    chosen = f"{program} {arguments[0]}" if arguments[0] in commands else program
-    run(lambda: tyro.extras.subcommand_cli_from_dict(commands, prog=program, description=about, args=arguments), chosen)
+        known = {name: _listed(command) for name, command in known.items()}
+    chosen = f"{program} {arguments[0]}" if arguments[0] in known else program
+    run(lambda: tyro.extras.subcommand_cli_from_dict(known, prog=program, description=about, args=arguments), chosen)
 
 
 def _listed(command: Any) -> Callable[[], None]:

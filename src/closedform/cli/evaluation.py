@@ -10,10 +10,10 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from closedform.cli import streams
-from closedform.cli.data import ChoosingLayouts, OptionalDemosName, Output, print_inferred, progress_bar
+from closedform import streams
 from closedform.cli.policy import Choosing, EnvName, OptionalEnvName
 from closedform.cli.working import Working
+from closedform.demos.options import ChoosingLayouts, OptionalDemosName, Output, print_inferred, progress_bar
 from closedform.device import limit_threads
 from closedform.errors import ConfigError
 from closedform.evaluation.comparison import compare

@@ -10,8 +10,8 @@ from tqdm import tqdm
 from tyro.conf import Positional, arg
 
 from closedform import Policy, provenance
-from closedform.cli.data import DemosName, OptionalDemosName, Output, Reading, progress_bar
 from closedform.cli.policy import OptionalEnvName, PolicyName
+from closedform.demos.options import DemosName, OptionalDemosName, Output, Reading, progress_bar
 from closedform.errors import ConfigError
 
 if TYPE_CHECKING:

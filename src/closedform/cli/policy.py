@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from tyro.conf import Positional, UseAppendAction, arg
 
-from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy
-from closedform.cli import streams
-from closedform.cli.data import ChoosingLayouts, DemosName, OptionalDemosName, Output, Reading, progress_bar
+from closedform import ClosedFormConfig, ClosedFormPolicy, Demos, Policy, load_demos, load_policy, streams
 from closedform.cli.working import Working
+from closedform.demos.options import ChoosingLayouts, DemosName, OptionalDemosName, Output, Reading, progress_bar
 from closedform.device import limit_threads
 from closedform.errors import ConfigError
 from closedform.figures import pyplot
@@ -23,6 +22,7 @@ from closedform.files import check_writable, write_file
 from closedform.policies.choice import make_policy, parse_settings, write_config
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.saving import verify
+from closedform.registry import registered
 
 if TYPE_CHECKING:
     from closedform.evaluation.environment import Renders
@@ -52,20 +52,25 @@ class Choosing:
 
     def make(self, demos: Demos | None) -> Policy[Any]:
         """Builds the policy."""
-        if self.policy.startswith("fleet:"):
+        if self.is_opened(self.policy):
             if demos is not None:
                 raise ConfigError(f"{self.policy}: expected no demonstrations, since the fleet has them, found some")
-            return self.make_fleet(self.policy)
+            return self.open_policy(self.policy)
         policy = make_policy(self.policy, demos, self.settings)
         limit_threads(1)
         return policy
 
-    def make_fleet(self, source: str) -> Policy[Any]:
-        """Opens the policy of a fleet."""
-        from closedform.fleet.source import open_fleet
+    @staticmethod
+    def is_opened(source: str) -> bool:
+        """Whether it is KIND:PLACE, such as a fleet, of a kind in the group `closedform.policies` of entry points."""
+        kind, colon, _ = source.partition(":")
+        return bool(colon) and kind in registered("closedform.policies")
 
+    def open_policy(self, source: str) -> Policy[Any]:
+        """Opens a policy that its place has the demonstrations of."""
+        opened = registered("closedform.policies")[source.partition(":")[0]].load()
         with progress_bar() as say:
-            return open_fleet(source, parse_settings(ClosedFormConfig, self.settings), say)
+            return opened(source, parse_settings(ClosedFormConfig, self.settings), say)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from closedform.cli.data import ChoosingLayouts, OptionalDemosName, Output, print_inferred
 from closedform.cli.policy import Choosing, EnvName
 from closedform.cli.working import Working
+from closedform.demos.options import ChoosingLayouts, OptionalDemosName, Output, print_inferred
 from closedform.errors import ConfigError
 from closedform.figures import pyplot
 from closedform.files import check_writable

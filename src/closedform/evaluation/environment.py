@@ -30,16 +30,16 @@ BUILT_IN = {
     "pusht": "closedform.evaluation.pusht:PushT",
     "pusht_pixels": "closedform.evaluation.pusht_pixels:PushTPixels",
     **{name: f"closedform.evaluation.robomimic:{name}" for name in _ROBOMIMIC},
-    "twin": "closedform.twin.environment:Twin",
-    "twin_truth": "closedform.twin.environment:TwinTruth",
+    "twin": "closedform.robot.twin.environment:Twin",
+    "twin_truth": "closedform.robot.twin.environment:TwinTruth",
 }
 _WORDS: dict[Meaning, str] = {"targets": "positions", "displacements": "displacements"}
 _FAMILIES = {  # `FAMILY:ARGUMENT`: the function that makes the environment, and what its argument is called
     "gym": ("closedform.evaluation.gym:make", "ID,SETTING=VALUE,..."),
     "metaworld": ("closedform.evaluation.metaworld:make", "TASK"),
     "pusht_pixels": ("closedform.evaluation.pusht_pixels:make", "SETTING=VALUE,..."),
-    "twin": ("closedform.twin.environment:make", "SETTING=VALUE,..."),
-    "twin_truth": ("closedform.twin.environment:make_truth", "SETTING=VALUE,..."),
+    "twin": ("closedform.robot.twin.environment:make", "SETTING=VALUE,..."),
+    "twin_truth": ("closedform.robot.twin.environment:make_truth", "SETTING=VALUE,..."),
 }
 
 

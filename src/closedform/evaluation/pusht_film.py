@@ -13,11 +13,11 @@ from closedform.demos.episode import Episode
 from closedform.errors import MissingExtraError
 from closedform.evaluation.pusht_pixels import PushTPixels
 from closedform.evaluation.rollout import Rollout, roll_out
-from closedform.pixels.pictures import opencv
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.rewrites.copies import Symmetry
+from closedform.vision.pictures import opencv
 
 _ZOOM = 4
 _FOUND = ((200, 85, 61), (46, 111, 158))  # colors of the bodies that are found

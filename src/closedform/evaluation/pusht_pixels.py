@@ -14,8 +14,8 @@ from closedform.demos.load import load_demos
 from closedform.evaluation.environment import StepResult
 from closedform.evaluation.pusht import PushT
 from closedform.evaluation.pusht_camera import CameraSettings
-from closedform.pixels import Body, PlaneView, SeenPose
 from closedform.progress import progress_bar
+from closedform.vision import Body, PlaneView, SeenPose
 
 _RECORDING = "pusht-embedded"  # its pictures are what the view is learned from
 _N_PICTURES = 300

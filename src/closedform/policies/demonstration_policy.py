@@ -22,7 +22,6 @@ from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
 from closedform.limits import check_size
 from closedform.parameters import name_parameters, shown
-from closedform.pixels.saved_perceiver import perceiver_of
 from closedform.policies.backends.backend import Backend
 from closedform.policies.config import PolicyConfig
 from closedform.policies.deadline import Deadline
@@ -40,6 +39,7 @@ from closedform.store.recall import Recall
 from closedform.store.recorded_steps import Progress
 from closedform.store.spec import ModelSpec
 from closedform.store.store import Store
+from closedform.vision.saved_perceiver import perceiver_of
 from closedform.weights.penalty import Penalty
 from closedform.weights.state import State
 from closedform.weights.term import Term

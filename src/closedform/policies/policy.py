@@ -25,7 +25,7 @@ from closedform.policies.saving import load_policy
 from closedform.weights.state import State
 
 if TYPE_CHECKING:
-    from closedform.pixels.perceiver import Perceiver
+    from closedform.vision.perceiver import Perceiver
     from closedform.weights.terms.action_prefix import ActionPrefix
 
 

@@ -16,8 +16,6 @@ from closedform.demos.formats.common import known_names
 from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ClosedFormWarning, ConfigError, LoadError, MissingExtraError
 from closedform.files import crc32
-from closedform.pixels.perceiver import Perceiver
-from closedform.pixels.saved_perceiver import read_perceiver, write_perceiver
 from closedform.policies.folder import (
     EDITED,
     FILES,
@@ -47,6 +45,8 @@ from closedform.store.model import Model
 from closedform.store.recorded_steps import RecordedSteps
 from closedform.store.saved_index import SavedIndex
 from closedform.store.spec import ModelSpec
+from closedform.vision.perceiver import Perceiver
+from closedform.vision.saved_perceiver import read_perceiver, write_perceiver
 from closedform.weights.term import Term
 
 if TYPE_CHECKING:

@@ -1,3 +1,0 @@
-"""Drivers: arms that can be bought, behind the interface of `closedform.deploy.interfaces.Arm`."""
-
-__all__: list[str] = []  # its modules are imported by name
