@@ -94,6 +94,12 @@ class Parameters:
         return "\n".join(lines)
 
 
+def document(config: type[Parameters]) -> None:
+    """Lists all parameters in the docstring of a finished class."""
+    if config.__doc__:  # python -OO has none
+        config.__doc__ = f"{inspect.cleandoc(config.__doc__)}\n\nAttributes:\n{config.described()}\n"
+
+
 def name_parameters(policy_class: Any, documentation: str | None) -> None:
     """Has the signature and the docstring of a policy's class name each parameter of its configuration.
 

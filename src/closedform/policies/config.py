@@ -11,7 +11,7 @@ from closedform.demos.demos import Demos
 from closedform.diffusion.process import DDPM, Flow, Process
 from closedform.diffusion.sampler import SAMPLERS
 from closedform.errors import ConfigError, meant
-from closedform.parameters import Parameters, parameter
+from closedform.parameters import Parameters, document, parameter
 from closedform.policies.horizons import N_ACTION_STEPS, N_EXECUTE, horizons
 from closedform.weights.metric import METRICS
 from closedform.weights.terms import TermParameters
@@ -293,6 +293,9 @@ class ClosedFormConfig(KernelConfig):
         levels = max(100, self.n_diffusion_steps)
         return DDPM(levels, "cosine" if self.process == "ddpm_cosine" else "linear")
 
+
+for _config in (PolicyConfig, VINNConfig, KernelConfig, ClosedFormConfig):
+    document(_config)
 
 PAPER = ClosedFormConfig.preset("paper")
 """The paper's algorithm: what it names has its value, what it does not have is off, the rest changes no plan of it."""

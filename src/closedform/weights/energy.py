@@ -35,7 +35,13 @@ def energies(squared: np.ndarray, candidates: Candidates, terms: Sequence[Term],
 
 
 def log_weights(squared: np.ndarray, energies: np.ndarray, width: float) -> np.ndarray | None:
-    """-energies / width (k,), the largest being 0; None if distances or weights are not finite. The width is 2 h^2."""
+    """The log weights (k,), the largest being 0; None if distances or weights are not finite.
+
+    Args:
+        squared: (k,), squared distances in the metric.
+        energies: (k,), see `energies`.
+        width: 2 h^2.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         measured = squared / width < np.inf
         found = -(energies - energies.min()) / width
