@@ -11,7 +11,7 @@ import pytest
 from closedform import ClosedFormPolicy, load_demos
 from closedform.deploy.interfaces import Intrinsics
 from closedform.deploy.operator import SPEED, Operator
-from closedform.deploy.perception.rigid_pose import RigidPose
+from closedform.geometry.rigid_pose import RigidPose
 from tests.deploy.arms import OBSERVATIONS, PLANE, WORKSPACE, reaching_demos
 from tests.deploy.test_runner import Stage, near
 

@@ -13,8 +13,8 @@ pytest.importorskip("cv2")
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.images import Images
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError, LoadError, MissingExtraError
+from closedform.geometry.layout import Layout
 from closedform.pixels.encoders import ENCODERS, make_encoder
 from closedform.pixels.features import FeaturesPerceiver, features_layout
 from closedform.pixels.perceiver import perceive_demos

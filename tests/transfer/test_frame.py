@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closedform import ClosedFormError, ClosedFormPolicy, Demos, Layout
-from closedform.demos.encoding import Encoding
-from closedform.demos.rigid import into_frame, out_of_frame
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.rigid import into_frame, out_of_frame
 from closedform.kernels.records import Rows, Transfers
 from closedform.kernels.transfer import find_voters, transfer_chunk
 from closedform.transfer.frame import N_VOTERS, BodyPoses, frame_axes, voters

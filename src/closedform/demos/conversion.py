@@ -13,8 +13,8 @@ import numpy as np
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.inference.inferred import Command, span
-from closedform.demos.layout import Kind, Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
+from closedform.geometry.layout import Kind, Layout
 
 Meaning = Literal["targets", "displacements"]
 KINDS: dict[str, Meaning] = {"position": "targets", "vector": "displacements"}

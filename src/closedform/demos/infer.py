@@ -28,7 +28,7 @@ from closedform.demos.inference.relations import SURE, find_differences, find_ob
 from closedform.demos.inference.rotations import Rotation, find_rotations, is_interleaved_6d, is_unit_everywhere
 from closedform.demos.inference.sample import WIDEST, Sample
 from closedform.demos.inference.turning import commanded_rotation, commanded_turns
-from closedform.demos.layout import register_inference
+from closedform.geometry.layout import register_inference
 
 __all__ = ["Command", "Copy", "Finding", "InferredLayouts", "describe", "infer_layouts"]
 ORDERED = 0.8  # confidence in an order of numbers below which a rotation stays `other`

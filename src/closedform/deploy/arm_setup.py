@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from closedform.demos.layout import Layout
 from closedform.deploy.control_config import ControlConfig, Workspace
 from closedform.deploy.kinematics import Kinematics
 from closedform.deploy.workplane import Workplane
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.files import read_json
+from closedform.geometry.layout import Layout
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.policy import Policy
 

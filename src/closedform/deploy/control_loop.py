@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from closedform.demos.layout import Entry, Layout
 from closedform.demos.recorder import Recorder
 from closedform.deploy.command import Command, Mode, Status
 from closedform.deploy.controller import Controller
 from closedform.deploy.interfaces import Arm
 from closedform.errors import ArmError, ClosedFormError
+from closedform.geometry.layout import Entry, Layout
 
 TICK_OBSERVATIONS = Layout((Entry("other", 2), Entry("other", 6), Entry("other", 6)))
 TICK_ACTIONS = Layout((Entry("other", 6), Entry("other", 4)))

@@ -9,8 +9,10 @@ import numpy as np
 from closedform.deploy.command import Command, Mode
 from closedform.deploy.control_config import ControlConfig, Workspace
 from closedform.deploy.interfaces import ArmState
-from closedform.deploy.kinematics import Kinematics, Pose, rotation_error
+from closedform.deploy.kinematics import Kinematics
 from closedform.deploy.reference import Reference
+from closedform.geometry.rigid_pose import RigidPose
+from closedform.geometry.so3 import axis_angle_of
 
 _AHEAD = 0.03  # meters by which the reference may be ahead of the commands
 _GAP = 0.5  # seconds between ticks after which an arm that got no commands stands still
@@ -181,8 +183,8 @@ class Controller:
         reference.wait_for(here, _AHEAD)
         self._move(joint_velocity(pose, jacobian, self._goal(reference), self._forward(reference), config))
 
-    def _goal(self, reference: Reference) -> Pose:
-        return Pose(self.workspace.plane.to_base(reference.position), self._rotation)
+    def _goal(self, reference: Reference) -> RigidPose:
+        return RigidPose(self._rotation, self.workspace.plane.to_base(reference.position))
 
     def _forward(self, reference: Reference) -> np.ndarray:
         """(3,), the reference's velocity in the base frame: the feed-forward."""
@@ -201,7 +203,7 @@ class Controller:
 
 
 def joint_velocity(
-    pose: Pose, jacobian: np.ndarray, goal: Pose, forward: np.ndarray, config: ControlConfig
+    pose: RigidPose, jacobian: np.ndarray, goal: RigidPose, forward: np.ndarray, config: ControlConfig
 ) -> np.ndarray:
     """(6,), the joint velocity that follows a goal, by damped least squares.
 
@@ -214,7 +216,7 @@ def joint_velocity(
     """
     twist = np.empty(6)
     twist[:3] = forward + config.gain * (goal.position - forward * config.period - pose.position)
-    twist[3:] = config.gain * rotation_error(goal.rotation, pose.rotation)
+    twist[3:] = config.gain * axis_angle_of(goal.rotation @ pose.rotation.T)
     left, values, right = np.linalg.svd(jacobian)
     smallest = float(values[-1])
     damped = (config.singular**2 - smallest**2) if smallest < config.singular else 0.0

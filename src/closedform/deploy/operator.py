@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from closedform.demos.layout import Layout
 from closedform.deploy.arm_setup import position_columns
 from closedform.deploy.interfaces import Estimate
 from closedform.deploy.perception.projection import onto_plane
 from closedform.deploy.perception.tracker import Tracker
 from closedform.deploy.runner import Runner
 from closedform.deploy.workplane import Workplane
+from closedform.geometry.layout import Layout
 
 SPEED = 0.2  # meters a second that a target is led at
 PATIENCE = 0.5  # seconds without news of the person, after which the tool stands still

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from closedform.demos.encoding import axis_angle_of, columns_of_quaternion, matrix_of_axis_angle, rotation_matrix
 from closedform.evaluation.robomimic import Robomimic
+from closedform.geometry.so3 import axis_angle_of, columns_of_quaternion, matrix_of_axis_angle, rotation_matrix
 
 _Point = Sequence[float] | np.ndarray
 
@@ -46,7 +46,7 @@ class Person:
 
     def __init__(self, environment: Robomimic, rng: np.random.Generator, hand: int = 0):
         self.environment, self.rng, self.hand = environment, rng, hand
-        self.position, self.axes = environment.arms[hand].pose
+        self.axes, self.position = environment.arms[hand].pose
         self.closing = _OPEN
         self.pace = float(rng.uniform(0.8, 1.3))
         self.clumsiness = float(rng.uniform(0.5, 1.5))
@@ -55,7 +55,7 @@ class Person:
     @property
     def here(self) -> np.ndarray:
         """The position of the hand, (3,)."""
-        return self.environment.arms[self.hand].pose[0]
+        return self.environment.arms[self.hand].pose.position
 
     def move(
         self,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from closedform.demos.encoding import matrix_of_axis_angle
 from closedform.evaluation.robomimic import Robomimic
 from closedform.experts.person import Command, Person, object_pose
+from closedform.geometry.so3 import matrix_of_axis_angle
 
 _GRIP = -0.034  # meters along the frame's rod from its corner to the middle of its grip
 _TIP = -0.221  # likewise, to the tip
@@ -116,9 +116,9 @@ def _settle(person: Person) -> Iterator[Command]:
     """Stays until the hand has come to rest."""
     still = 0
     for _ in range(30):
-        hand, axes = person.environment.arms[person.hand].pose
+        axes, hand = person.environment.arms[person.hand].pose
         yield from person.hold(1, care=0.9)
-        moved, turned = person.environment.arms[person.hand].pose
+        turned, moved = person.environment.arms[person.hand].pose
         at_rest = np.linalg.norm(moved - hand) < _STILL and np.linalg.norm(turned - axes) < _STILL_TURN
         still = still + 1 if at_rest else 0
         if still == 3:
@@ -134,7 +134,7 @@ def _carried(person: Person, name: str, goal: _Pose, allowance: float = 0.0) -> 
         goal: the goal pose of the object.
         allowance: the fraction of the hand's current sag below its target to add to the next target.
     """
-    hand, hand_axes = person.environment.arms[person.hand].pose
+    hand_axes, hand = person.environment.arms[person.hand].pose
     position, axes = object_pose(person.environment, name)
     turn = goal[1] @ axes.T
     return goal[0] + turn @ (hand - position) + allowance * (person.position - hand), turn @ hand_axes

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from closedform.demos.encoding import matrix_of_axis_angle
 from closedform.evaluation.robomimic import Robomimic
 from closedform.experts.person import Command, Person, above, object_pose, pointing_down
+from closedform.geometry.so3 import matrix_of_axis_angle
 
 _HANDOVER = np.array([0.0, -0.07, 1.06])  # where the hammer's middle is handed over
 # Radians that a hand leans back toward its own base:
@@ -144,7 +144,7 @@ def _let_go(person: Person) -> Iterator[Command]:
 
 def _carrying(person: Person, at: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """The position of the hand, with axes (3, 3), that brings the grasped hammer to a position."""
-    position, now = person.environment.arms[person.hand].pose
+    now, position = person.environment.arms[person.hand].pose
     return at - axes @ now.T @ (object_pose(person.environment, "payload")[0] - position)
 
 
@@ -156,13 +156,13 @@ def _is_held_out(environment: Robomimic) -> bool:
 
 def _has_taken(environment: Robomimic) -> bool:
     """Whether the taking hand has closed on the hammer."""
-    near = np.linalg.norm(environment.arms[_TAKING].pose[0] - object_pose(environment, "payload")[0]) < 0.13
+    near = np.linalg.norm(environment.arms[_TAKING].pose.position - object_pose(environment, "payload")[0]) < 0.13
     return bool(near and _opening(environment, _TAKING) < 0.035)
 
 
 def _has_given(environment: Robomimic) -> bool:
     """Whether the giving hand has let go of the hammer and moved away."""
-    away = environment.arms[_GIVING].pose[0][2] - object_pose(environment, "payload")[0][2] > 0.05
+    away = environment.arms[_GIVING].pose.position[2] - object_pose(environment, "payload")[0][2] > 0.05
     return bool(away and _opening(environment, _GIVING) > 0.06)
 
 

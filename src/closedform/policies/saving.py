@@ -13,9 +13,9 @@ from safetensors.numpy import save_file
 
 from closedform.demos.demos import Demos
 from closedform.demos.formats.common import known_names
-from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ClosedFormWarning, ConfigError, LoadError, MissingExtraError
 from closedform.files import crc32
+from closedform.geometry.layout import Layout
 from closedform.pixels.perceiver import Perceiver
 from closedform.pixels.saved_perceiver import read_perceiver, write_perceiver
 from closedform.policies.folder import (

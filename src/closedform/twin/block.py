@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from closedform.deploy.perception.body import Body, square
-from closedform.deploy.perception.rigid_pose import RigidPose
+from closedform.geometry.rigid_pose import RigidPose
 
 BAR = (-0.06, 0.0, 0.06, 0.03)  # left, lower, right, upper in the T's frame, meters
 STEM = (-0.015, 0.03, 0.015, 0.12)

@@ -7,8 +7,8 @@ import numpy as np
 from closedform.deploy.kinematics import Kinematics
 from closedform.deploy.perception.body import square
 from closedform.deploy.perception.cell import Cell
-from closedform.deploy.perception.rigid_pose import RigidPose
 from closedform.deploy.workplane import Workplane
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.twin.block import block_body
 
 SIDE = 0.512  # of the square that policies work in

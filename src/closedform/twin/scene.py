@@ -6,7 +6,8 @@ import numpy as np
 
 from closedform.deploy.perception.markers import marker_picture
 from closedform.deploy.perception.opencv import import_cv2
-from closedform.deploy.perception.rigid_pose import RigidPose
+from closedform.geometry.rigid_pose import RigidPose
+from closedform.geometry.so3 import columns_of_quaternion, rotation_matrix
 from closedform.twin import block
 from closedform.twin.place import (
     CAMERA_POSITION,
@@ -215,12 +216,5 @@ def marker_corners() -> dict[int, np.ndarray]:
 
 def block_pose(position: np.ndarray, quaternion: np.ndarray) -> RigidPose:
     """A pose from MuJoCo's position (3,) and quaternion (4,), w first."""
-    w, x, y, z = quaternion
-    rotation = np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
+    rotation = rotation_matrix(columns_of_quaternion(np.roll(quaternion, -1)))
     return RigidPose(rotation, np.array(position, float))

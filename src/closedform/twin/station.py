@@ -11,9 +11,9 @@ from closedform.deploy.interfaces import ArmState, Clock, Estimate, Image
 from closedform.deploy.inverse import solve
 from closedform.deploy.perception.extrinsics import find_camera
 from closedform.deploy.perception.marker_perception import MarkerPerception
-from closedform.deploy.perception.rigid_pose import RigidPose
 from closedform.deploy.perception.tracker import Tracker
 from closedform.evaluation.pusht import start_state
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.twin.arm import TwinArm
 from closedform.twin.block import coverage, distance_to, start_pose
 from closedform.twin.camera import TwinCamera

@@ -10,9 +10,9 @@ import numpy as np
 
 from closedform.deploy.clocks import LockstepClock
 from closedform.deploy.interfaces import Clock
-from closedform.deploy.perception.rigid_pose import RigidPose
 from closedform.errors import MissingExtraError
 from closedform.evaluation.mujoco_library import import_mujoco
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.twin.place import HOME, PLANE
 from closedform.twin.scene import DAMPING, STIFFNESS, TIMESTEP, block_pose, make_scene
 from closedform.twin.settings import Conditions, TwinSettings

@@ -7,7 +7,8 @@ import numpy as np
 from closedform.deploy.interfaces import Intrinsics
 from closedform.deploy.perception.board import Board
 from closedform.deploy.perception.projection import project, rays
-from closedform.deploy.perception.rigid_pose import RigidPose, exponential
+from closedform.geometry.rigid_pose import RigidPose
+from closedform.geometry.so3 import matrix_of_axis_angle
 from closedform.twin.place import true_camera
 
 CURVED = np.array([-0.12, 0.05, 0.001, -0.0015, 0.0])
@@ -26,7 +27,7 @@ def sight(body, pose, rng, noise=0.0, numbers=None, intrinsics=INTRINSICS, camer
 
 def random_rotation(rng) -> np.ndarray:
     axis = rng.normal(size=3)
-    return exponential(rng.uniform(0, 3) * axis / np.linalg.norm(axis))
+    return matrix_of_axis_angle(rng.uniform(0, 3) * axis / np.linalg.norm(axis))
 
 
 def board_poses(board: Board, rng, n: int, intrinsics: Intrinsics) -> list[RigidPose]:
@@ -35,7 +36,7 @@ def board_poses(board: Board, rng, n: int, intrinsics: Intrinsics) -> list[Rigid
     width, height = intrinsics.size
     poses = []
     for index in range(n):
-        rotation = exponential(rng.uniform(-0.5, 0.5, 3) * [1, 1, 0.6])
+        rotation = matrix_of_axis_angle(rng.uniform(-0.5, 0.5, 3) * [1, 1, 0.6])
         depth = rng.uniform(0.9, 1.25) * intrinsics.matrix[0, 0] * 0.27 / (0.55 * width)
         corner = np.array([index % 2, index // 2 % 2]) * 0.3 + 0.35
         ray = rays(intrinsics, (corner * [width, height])[None])[0]

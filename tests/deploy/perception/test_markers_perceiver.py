@@ -12,12 +12,12 @@ import cv2
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.images import Images
-from closedform.demos.layout import Layout
 from closedform.deploy.interfaces import Intrinsics
 from closedform.deploy.perception import Body, Cell, RigidPose, marker_picture, save_intrinsics, square
 from closedform.deploy.perception.markers_perceiver import MarkersPerceiver
 from closedform.deploy.perception.projection import project
 from closedform.errors import ConfigError, DataError
+from closedform.geometry.layout import Layout
 from closedform.pixels.perceiver import perceive_demos
 from closedform.pixels.saved_perceiver import load_perceiver, save_perceiver
 

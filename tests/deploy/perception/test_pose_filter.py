@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closedform.demos.catalog import PUSHT_OBSERVATIONS
-from closedform.demos.layout import Layout
 from closedform.deploy.interfaces import ArmState
 from closedform.deploy.perception.marker_perception import MarkerPerception
 from closedform.deploy.perception.pose_filter import FilterConfig, PoseFilter
-from closedform.deploy.perception.rigid_pose import RigidPose
 from closedform.deploy.perception.tracker import Tracker
 from closedform.errors import ConfigError
+from closedform.geometry.layout import Layout
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.twin.place import HOME, KINEMATICS, PLANE, twin_cell
 from tests.deploy.perception.synthetic import CAMERA, INTRINSICS, sight
 

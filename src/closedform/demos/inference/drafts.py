@@ -10,7 +10,7 @@ import numpy as np
 from closedform.demos.inference.inferred import Command, Copy, Finding, Side, span
 from closedform.demos.inference.rotations import ORDERS, Rotation
 from closedform.demos.inference.sample import Column
-from closedform.demos.layout import Entry, Layout
+from closedform.geometry.layout import Entry, Layout
 
 USED = 0.5  # confidence from which a part is used
 

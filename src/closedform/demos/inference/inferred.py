@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
+from closedform.geometry.layout import Layout
 
 Side = Literal["observation", "action"]
 How = Literal["target", "displacement", "velocity"]

@@ -11,9 +11,9 @@ from closedform.deploy.perception.marker_perception import MarkerPerception
 from closedform.deploy.perception.markers import Markers, draw_markers, marker_picture
 from closedform.deploy.perception.picture_folder import PictureFolder
 from closedform.deploy.perception.pose_filter import FilterConfig, PoseFilter
-from closedform.deploy.perception.rigid_pose import RigidPose
 from closedform.deploy.perception.tracker import PoseEstimate, Tracker
 from closedform.deploy.perception.video_camera import VideoCamera
+from closedform.geometry.rigid_pose import RigidPose
 
 __all__ = [
     "Board",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closedform.deploy.perception.rigid_pose import RigidPose
 from closedform.errors import ConfigError
+from closedform.geometry.rigid_pose import RigidPose
 
 
 @dataclass(frozen=True)

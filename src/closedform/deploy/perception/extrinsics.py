@@ -12,9 +12,9 @@ from closedform.deploy.perception.body import Body
 from closedform.deploy.perception.cell import Cell
 from closedform.deploy.perception.fit import fit_body
 from closedform.deploy.perception.markers import Markers
-from closedform.deploy.perception.rigid_pose import RigidPose
 from closedform.deploy.perception.tracker import check_size
 from closedform.errors import DataError
+from closedform.geometry.rigid_pose import RigidPose
 
 ACCEPTED = 1.5  # pixels: a worse residual means a wrong calibration, or markers that are not where the cell says
 _AT_ORIGIN = RigidPose(np.eye(3), np.zeros(3))

@@ -11,7 +11,8 @@ from closedform.deploy.interfaces import Intrinsics
 from closedform.deploy.perception.body import Body
 from closedform.deploy.perception.opencv import import_cv2
 from closedform.deploy.perception.projection import onto_plane, project
-from closedform.deploy.perception.rigid_pose import RigidPose, exponential
+from closedform.geometry.rigid_pose import RigidPose
+from closedform.geometry.so3 import matrix_of_axis_angle
 
 OUTLIER = 4.0  # pixels from where the pose puts a corner, above which its marker is not the body's
 _HUBER = 1.0  # pixels, from which on a residual counts linearly
@@ -121,7 +122,7 @@ def _free_proposals(
             continue
         for turn, move in zip(turns, moves, strict=True):
             if np.isfinite(turn).all() and np.isfinite(move).all():
-                poses.append(back.after(RigidPose(exponential(turn.ravel()), move.ravel())))
+                poses.append(back.after(RigidPose(matrix_of_axis_angle(turn.ravel()), move.ravel())))
     return poses
 
 
@@ -169,7 +170,7 @@ def _planar_step(pose: RigidPose, step: np.ndarray) -> RigidPose:
 
 
 def _free_step(pose: RigidPose, step: np.ndarray) -> RigidPose:
-    return RigidPose(exponential(step[3:]) @ pose.rotation, pose.position + step[:3])
+    return RigidPose(matrix_of_axis_angle(step[3:]) @ pose.rotation, pose.position + step[:3])
 
 
 def _linearized(

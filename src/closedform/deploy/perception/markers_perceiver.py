@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Entry, Layout
 from closedform.deploy.arm_setup import ArmSetup
 from closedform.deploy.interfaces import Image, Intrinsics
 from closedform.deploy.perception.camera_file import load_intrinsics
@@ -19,9 +18,10 @@ from closedform.deploy.perception.extrinsics import find_camera
 from closedform.deploy.perception.fit import fit_body
 from closedform.deploy.perception.markers import Markers
 from closedform.deploy.perception.projection import project
-from closedform.deploy.perception.rigid_pose import RigidPose
 from closedform.deploy.workplane import Workplane
 from closedform.errors import ConfigError, DataError
+from closedform.geometry.layout import Entry, Layout
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.pixels.perceiver import Perceiver, Progress, perceived_state, sample_images
 
 _N_IMAGES = 20  # that tell where the camera is

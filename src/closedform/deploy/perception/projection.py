@@ -6,7 +6,7 @@ import numpy as np
 
 from closedform.deploy.interfaces import Intrinsics
 from closedform.deploy.perception.opencv import import_cv2
-from closedform.deploy.perception.rigid_pose import RigidPose
+from closedform.geometry.rigid_pose import RigidPose
 
 _ZERO = np.zeros(3)
 

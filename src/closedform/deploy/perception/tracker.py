@@ -12,9 +12,9 @@ from closedform.deploy.perception.cell import Cell
 from closedform.deploy.perception.fit import Fit, fit_body
 from closedform.deploy.perception.markers import Markers
 from closedform.deploy.perception.pose_filter import FilterConfig, PoseFilter
-from closedform.deploy.perception.rigid_pose import RigidPose
 from closedform.deploy.perception.video_camera import wrong_size
 from closedform.errors import DataError
+from closedform.geometry.rigid_pose import RigidPose
 
 
 class PoseEstimate(NamedTuple):

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from closedform.demos.encoding import Block
-from closedform.demos.rigid import into_frame, onto_grasped, pose_axes
+from closedform.geometry.encoding import Block
+from closedform.geometry.rigid import into_frame, onto_grasped, pose_axes
 from closedform.kernels.records import Candidates, GoalTerm, Metric, Rows, Transfers
 
 Tensor = torch.Tensor
