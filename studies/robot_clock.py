@@ -27,7 +27,7 @@ from closedform.cli import run
 from closedform.deploy import ControlProcess, ControlSpec, Mode, Runner, WallClock, read_journal
 from closedform.deploy.drivers.ur import UrArm
 from closedform.deploy.perception.marker_perception import MarkerPerception
-from closedform.deploy.perception.tracker import Tracker
+from closedform.deploy.perception.tracker import MarkerTracker
 from closedform.deploy.shared_camera import SharedCamera, picture_box
 from closedform.evaluation.intervals import wilson_ci95
 from closedform.evaluation.pusht import THRESHOLD
@@ -55,7 +55,7 @@ def policy_process(plant: dict[str, Any], folder: Path, seed: int, pipe: Connect
         plant["workspace"],
         folder / "ticks",
     )
-    tracker = Tracker(plant["cell"], plant["intrinsics"], plant["camera"])
+    tracker = MarkerTracker(plant["cell"], plant["intrinsics"], plant["camera"])
     plane = plant["workspace"].plane
     perception = MarkerPerception(policy.observation_layout, "agent", tracker, plant["kinematics"], plane)
     control = ControlProcess(spec)

@@ -12,7 +12,7 @@ from closedform.deploy.arm_setup import ArmSetup, demonstrated_positions
 from closedform.deploy.clocks import PacedClock, WallClock
 from closedform.deploy.command import Command, Mode, Status
 from closedform.deploy.interfaces import ArmState, Estimate, Image, Intrinsics
-from closedform.deploy.runner import Step
+from closedform.deploy.runner import RunStep
 from closedform.deploy.shared_camera import SharedCamera, picture_box, post
 from closedform.errors import ArmError, ConfigError, DataError, LoadError
 from tests.deploy.arms import PLANE, reaching_demos
@@ -94,14 +94,14 @@ def step(alarm=""):
     points = np.array([[0.256, 0.256, 0.0], [0.4, 0.256, 0.0]])
     command = Command(1, 1.0, Mode.RUN, np.array([1.0, 1.1]), points, alarm)
     image, estimate = Image(1.0, np.full((48, 64, 3), 90, np.uint8)), Estimate(1.0, np.zeros(4), 0.0, 1.0)
-    return Step(image, estimate, command, status, None, 10)
+    return RunStep(image, estimate, command, status, None, 10)
 
 
 def test_markers_waypoints_and_alarms_are_drawn():
     pytest.importorskip("cv2")
-    from closedform.deploy.view import Drawing
+    from closedform.deploy.view import Overlay
 
-    drawing = Drawing(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
+    drawing = Overlay(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
     pixels = drawing.draw(step())
     assert pixels.shape == (48, 64, 3)
     assert pixels[5, 10, 1] > 150 and pixels[5, 10, 0] < 90  # green, at the marker's edge
@@ -114,9 +114,9 @@ def test_markers_waypoints_and_alarms_are_drawn():
 def test_a_film_is_written(tmp_path):
     pytest.importorskip("cv2")
     av = pytest.importorskip("av")
-    from closedform.deploy.view import Drawing, Film
+    from closedform.deploy.view import Film, Overlay
 
-    drawing = Drawing(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
+    drawing = Overlay(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
     film = Film(tmp_path / "film.mp4", drawing, 10.0)
     pixels = np.random.default_rng(0).integers(0, 10, (480, 640, 3), np.uint8) + np.array([200, 90, 30], np.uint8)
     tracemalloc.start()
@@ -135,9 +135,9 @@ def test_a_browser_is_shown_the_newest_picture():
     pytest.importorskip("cv2")
     from closedform.deploy.journal import png
     from closedform.deploy.page import Page
-    from closedform.deploy.view import Drawing
+    from closedform.deploy.view import Overlay
 
-    drawing = Drawing(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
+    drawing = Overlay(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
     page = Page(drawing)
     try:
         with urllib.request.urlopen(page.address, timeout=30) as answer:

@@ -21,9 +21,9 @@ from closedform.cli.fleet import Fleet
 from closedform.cli.mistakes import mistake, unknown_command
 from closedform.cli.neural import Augment, Edit, Guide, Train
 from closedform.cli.perceive import Perceive
-from closedform.cli.policy import Explain, Fit, Index, Info, Tune
+from closedform.cli.policy import Explain, Fit, IndexCommand, Info, Tune
 from closedform.cli.run import Run
-from closedform.cli.serve import Monitor, Serve
+from closedform.cli.serve import MonitorCommand, Serve
 from closedform.cli.studio import Studio
 from closedform.cli.sweep import Sweep
 
@@ -42,13 +42,13 @@ COMMANDS: dict[str, Any] = {  # in the order in which one comes to need them
     "compare": Compare,
     "tune": Tune,
     "sweep": Sweep,
-    "index": Index,
+    "index": IndexCommand,
     "info": Info,
     "studio": Studio,
     "run": Run,
     "calibrate": Calibrate,
     "serve": Serve,
-    "monitor": Monitor,
+    "monitor": MonitorCommand,
     "fleet": Fleet,
     "train": Train,
     "edit": Edit,

@@ -212,7 +212,7 @@ class Run(Choosing, ChoosingLayouts):
         from closedform.deploy.perception.cell import Cell
         from closedform.deploy.perception.extrinsics import find_camera
         from closedform.deploy.perception.marker_perception import MarkerPerception
-        from closedform.deploy.perception.tracker import Tracker
+        from closedform.deploy.perception.tracker import MarkerTracker
         from closedform.deploy.perception.video_camera import VideoCamera
         from closedform.deploy.run_config import check_layouts
 
@@ -232,7 +232,7 @@ class Run(Choosing, ChoosingLayouts):
             perception = MarkerPerception(
                 policy.observation_layout,
                 policy.action_layout.entries[0].body or "hand",
-                Tracker(cell, intrinsics, found.pose),
+                MarkerTracker(cell, intrinsics, found.pose),
                 setup.kinematics,
                 setup.plane,
             )
@@ -314,12 +314,12 @@ class Run(Choosing, ChoosingLayouts):
     @contextlib.contextmanager
     def _viewing(self, perception: MarkerPerception, plane: Workplane, operator: Operator) -> Iterator[View | None]:
         from closedform.deploy.page import Page
-        from closedform.deploy.view import Drawing, Film
+        from closedform.deploy.view import Film, Overlay
 
         if self.view is None:
             yield None
             return
-        drawing = Drawing(perception, plane)
+        drawing = Overlay(perception, plane)
         if self.view == "browser":
             view = Page(drawing, operator)
             print(f"view: {view.address}; it begins once the page is open", flush=True)

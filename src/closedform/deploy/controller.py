@@ -10,7 +10,7 @@ from closedform.deploy.command import Command, Mode
 from closedform.deploy.control_config import ControlConfig, Workspace
 from closedform.deploy.interfaces import ArmState
 from closedform.deploy.kinematics import Kinematics
-from closedform.deploy.reference import Reference
+from closedform.deploy.reference import ReferencePoint
 from closedform.geometry.rigid_pose import RigidPose
 from closedform.geometry.so3 import axis_angle_of
 
@@ -52,7 +52,7 @@ class Controller:
         self.limits = config.limits(kinematics)
         self.mode, self.reason, self.stops, self.sequence = Mode.HOLD, "", 0, 0
         self.joints, self.velocities = np.zeros(6), np.zeros(6)
-        self._reference: Reference | None = None
+        self._reference: ReferencePoint | None = None
         self._rotation = np.eye(3)
         self._alarm_since: float | None = None
         self._started, self._ticked = False, np.inf
@@ -174,7 +174,7 @@ class Controller:
         pose, jacobian = self.kinematics.jacobian(self.joints)
         here = plane.from_base(pose.position)
         if self._reference is None:
-            self._reference = Reference(
+            self._reference = ReferencePoint(
                 config, self.workspace, np.clip(here, self.workspace.lower, self.workspace.upper)
             )
             self._rotation = plane.tool_rotation(pose.rotation)
@@ -183,10 +183,10 @@ class Controller:
         reference.wait_for(here, _AHEAD)
         self._move(joint_velocity(pose, jacobian, self._goal(reference), self._forward(reference), config))
 
-    def _goal(self, reference: Reference) -> RigidPose:
+    def _goal(self, reference: ReferencePoint) -> RigidPose:
         return RigidPose(self._rotation, self.workspace.plane.to_base(reference.position))
 
-    def _forward(self, reference: Reference) -> np.ndarray:
+    def _forward(self, reference: ReferencePoint) -> np.ndarray:
         """(3,), the reference's velocity in the base frame: the feed-forward."""
         return self.workspace.plane.axes @ reference.velocity
 

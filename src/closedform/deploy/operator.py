@@ -12,7 +12,7 @@ import numpy as np
 from closedform.deploy.arm_setup import position_columns
 from closedform.deploy.interfaces import Estimate
 from closedform.deploy.perception.projection import onto_plane
-from closedform.deploy.perception.tracker import Tracker
+from closedform.deploy.perception.tracker import MarkerTracker
 from closedform.deploy.runner import Runner
 from closedform.deploy.workplane import Workplane
 from closedform.geometry.layout import Layout
@@ -39,7 +39,7 @@ class Operator:
 
     def __init__(
         self,
-        tracker: Tracker,
+        tracker: MarkerTracker,
         plane: Workplane,
         height: float,
         layout: Layout,

@@ -67,7 +67,7 @@ def _torques(jacobian, mass, hand, goal, joints, velocities, bias, gains):
     return np.minimum(np.maximum(jacobian.T @ wrench + relaxing + bias, low), high)
 
 
-class Arm:
+class RobosuiteArm:
     """One arm of a robosuite environment; must be created again after each reset."""
 
     def __init__(self, robot: Any):
@@ -113,7 +113,7 @@ class Arm:
         data.ctrl[self.finger_motors] = self.fingers_middle + self.fingers_reach * gripper.current_action
 
 
-def step_together(arms: list[Arm], goals: list[tuple[RigidPose, float]], n_physics_steps: int) -> None:
+def step_together(arms: list[RobosuiteArm], goals: list[tuple[RigidPose, float]], n_physics_steps: int) -> None:
     """Moves all arms of a scene toward their goals, each a pose and whether to close the gripper."""
     mujoco: Any = import_module("mujoco")
     model, data = arms[0].model, arms[0].data

@@ -24,7 +24,7 @@ from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ClosedFormWarning, ConfigError, DataError, MissingExtraError
 from closedform.evaluation.environment import StepResult
 from closedform.evaluation.mujoco_library import import_mujoco
-from closedform.evaluation.operational_space import Arm, step_together
+from closedform.evaluation.operational_space import RobosuiteArm, step_together
 from closedform.geometry.rigid_pose import RigidPose
 from closedform.geometry.so3 import axis_angle_of, matrix_of_axis_angle
 
@@ -58,7 +58,7 @@ class Robomimic:
         self.action_layout = self.task.action_layout
         self.max_steps = self.task.max_steps
         _robosuite(task)  # reports missing packages now
-        self._arms: list[Arm] = []
+        self._arms: list[RobosuiteArm] = []
         self._first_poses: list[RigidPose] = []
         self._closes = False
         self._renderer: Any = None
@@ -70,7 +70,7 @@ class Robomimic:
             return _make(self.task.name)
 
     @property
-    def arms(self) -> list[Arm]:
+    def arms(self) -> list[RobosuiteArm]:
         """The arms of the current episode."""
         return self._arms
 
@@ -220,7 +220,7 @@ class Robomimic:
         return self._closes
 
     def _begin(self) -> np.ndarray:
-        self._arms = [Arm(robot) for robot in self._env.robots]
+        self._arms = [RobosuiteArm(robot) for robot in self._env.robots]
         self._closes = False
         self._first_poses = [RigidPose(*map(np.array, arm.pose)) for arm in self._arms]
         return self._observe()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from closedform.deploy.perception.body import Body, square
+from closedform.deploy.perception.body import MarkerBody, square
 from closedform.geometry.rigid_pose import RigidPose
 
 BAR = (-0.06, 0.0, 0.06, 0.03)  # left, lower, right, upper in the T's frame, meters
@@ -20,10 +20,10 @@ MARKERS = {  # number: its center in the T's frame
 NAME = "block"
 
 
-def block_body() -> Body:
+def block_body() -> MarkerBody:
     """The T as a body with markers on its top, whose origin lies on the table."""
     corners = {number: square(MARKER, RigidPose.planar(x, y, 0.0, HEIGHT)) for number, (x, y) in MARKERS.items()}
-    return Body(NAME, corners, 0.0)
+    return MarkerBody(NAME, corners, 0.0)
 
 
 def coverage(x: float, y: float, angle: float) -> float:

@@ -18,7 +18,7 @@ from closedform.deploy.drivers.fake_ur import FakeUr
 from closedform.deploy.interfaces import Image
 from closedform.deploy.perception.extrinsics import find_camera
 from closedform.deploy.perception.marker_perception import MarkerPerception
-from closedform.deploy.perception.tracker import Tracker
+from closedform.deploy.perception.tracker import MarkerTracker
 from closedform.deploy.shared_camera import SharedCamera, picture_box, post
 from closedform.errors import ArmError, ClosedFormError
 from closedform.twin.arm import TwinArm
@@ -125,7 +125,7 @@ class Plant:
                 pictures.append(image)
             time.sleep(0.02)
         found = find_camera(cell, self.camera.intrinsics, pictures)
-        tracker = Tracker(cell, self.camera.intrinsics, found.pose)
+        tracker = MarkerTracker(cell, self.camera.intrinsics, found.pose)
         return MarkerPerception(PUSHT_OBSERVATIONS, "agent", tracker, KINEMATICS, PLANE)
 
     def _ask(self, name: str, *arguments: Any) -> Any:

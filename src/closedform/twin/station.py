@@ -11,7 +11,7 @@ from closedform.deploy.interfaces import ArmState, Clock, Estimate, Image
 from closedform.deploy.inverse import solve
 from closedform.deploy.perception.extrinsics import find_camera
 from closedform.deploy.perception.marker_perception import MarkerPerception
-from closedform.deploy.perception.tracker import Tracker
+from closedform.deploy.perception.tracker import MarkerTracker
 from closedform.evaluation.pusht import start_state
 from closedform.geometry.rigid_pose import RigidPose
 from closedform.twin.arm import TwinArm
@@ -115,7 +115,7 @@ class Station:
             self.world.reset(self.settings.draw(seed), np.array([SIDE / 2, SIDE / 2, np.pi / 4]), HOME, seed)
             pictures.append(self.camera.grab())
         self._found = find_camera(cell, self.camera.intrinsics, pictures).pose
-        tracker = Tracker(cell, self.camera.intrinsics, self._found)
+        tracker = MarkerTracker(cell, self.camera.intrinsics, self._found)
         self.perception = MarkerPerception(PUSHT_OBSERVATIONS, "agent", tracker, KINEMATICS, PLANE)
 
     def _beside(self, stick: np.ndarray, block: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closedform.deploy.perception.body import Body, square
+from closedform.deploy.perception.body import MarkerBody, square
 from closedform.deploy.perception.fit import fit_body
 from closedform.deploy.perception.projection import onto_plane, project, rays
 from closedform.errors import ConfigError
@@ -18,7 +18,7 @@ from tests.deploy.perception.synthetic import CAMERA, INTRINSICS, random_rotatio
 pytest.importorskip("cv2")
 
 BLOCK = block_body()
-CUBE = Body(
+CUBE = MarkerBody(
     "cube",
     {
         20: square(0.05, RigidPose(np.eye(3), np.array([0.0, 0.0, 0.04]))),
@@ -80,7 +80,7 @@ def test_without_noise_the_pose_is_exact_from_any_markers(seed, n_seen):
 
 def test_the_plane_makes_poses_better_and_deviations_are_honest():
     rng = np.random.default_rng(0)
-    as_free = Body("block", BLOCK.corners)
+    as_free = MarkerBody("block", BLOCK.corners)
     planar, free, expected = [], [], []
     for _ in range(40):
         pose = random_pose(rng)
@@ -117,11 +117,11 @@ def test_nothing_seen_is_nothing_known():
 
 def test_bodies_that_make_no_sense_are_refused():
     with pytest.raises(ConfigError, match="expected at least one marker"):
-        Body("empty", {})
+        MarkerBody("empty", {})
     with pytest.raises(ConfigError, match="expected 4 corners of 3 finite numbers"):
-        Body("flat", {1: np.zeros((4, 2))})
+        MarkerBody("flat", {1: np.zeros((4, 2))})
     with pytest.raises(ConfigError, match="expected a size above 0"):
-        Body("point", {1: np.zeros((4, 3))})
+        MarkerBody("point", {1: np.zeros((4, 3))})
 
 
 @given(seeds, st.sampled_from(["anywhere", "one point", "a line", "far away"]))

@@ -7,7 +7,7 @@ from closedform.deploy.interfaces import Image, Intrinsics
 from closedform.deploy.perception.cell import Cell
 from closedform.deploy.perception.extrinsics import find_camera, locate_camera
 from closedform.deploy.perception.markers import DICTIONARIES, Markers, draw_markers, marker_picture
-from closedform.deploy.perception.tracker import Tracker
+from closedform.deploy.perception.tracker import MarkerTracker
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.twin.place import twin_cell
 from tests.deploy.perception.synthetic import CAMERA, INTRINSICS, sight
@@ -46,7 +46,7 @@ def test_markers_of_another_dictionary_are_said():
     with pytest.raises(DataError, match=r"expected markers of DICT_4X4_50, found 4 of DICT_6X6"):
         find_camera(CELL, INTRINSICS, [Image(0.0, other)])
     with pytest.raises(DataError, match=r"found 4 of DICT_6X6: name the dictionary that was printed"):
-        Tracker(CELL, INTRINSICS, CAMERA).update(Image(0.0, other))
+        MarkerTracker(CELL, INTRINSICS, CAMERA).update(Image(0.0, other))
     assert Markers("4X4_50").explain_absence(page("4x4_50", (1, 2))) is None
     assert Markers("4X4_50").explain_absence(np.full((480, 640), 90, np.uint8)) is None
 
@@ -61,7 +61,7 @@ def test_unknown_dictionaries_and_numbers_are_refused():
 def test_pictures_of_another_size_are_refused():
     small = Intrinsics((320, 240), INTRINSICS.matrix, INTRINSICS.distortion)
     with pytest.raises(DataError, match=r"found 640 x 480 pixels instead of the 320 x 240 that it was calibrated with"):
-        Tracker(CELL, small, CAMERA).update(Image(0.0, np.zeros((480, 640, 3), np.uint8)))
+        MarkerTracker(CELL, small, CAMERA).update(Image(0.0, np.zeros((480, 640, 3), np.uint8)))
 
 
 def test_the_camera_is_found_from_the_table_and_refused_where_markers_are_elsewhere():

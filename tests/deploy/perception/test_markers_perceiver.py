@@ -13,7 +13,7 @@ from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.images import Images
 from closedform.deploy.interfaces import Intrinsics
-from closedform.deploy.perception import Body, Cell, RigidPose, marker_picture, save_intrinsics, square
+from closedform.deploy.perception import Cell, MarkerBody, RigidPose, marker_picture, save_intrinsics, square
 from closedform.deploy.perception.markers_perceiver import MarkersPerceiver
 from closedform.deploy.perception.projection import project
 from closedform.errors import ConfigError, DataError
@@ -24,7 +24,7 @@ from closedform.pixels.saved_perceiver import load_perceiver, save_perceiver
 LENS = Intrinsics((320, 240), np.array([[300.0, 0, 160], [0, 300.0, 120], [0, 0, 1]]), np.zeros(5))
 CAMERA = RigidPose(np.diag([1.0, -1.0, -1.0]), np.array([0.0, 0.0, 0.6]))  # 0.6 m above the table, looking down
 TABLE = {10 + i: square(0.06, RigidPose.planar(x, y, 0.0)) for i, (x, y) in enumerate([(-0.25, -0.17), (0.25, 0.17)])}
-CELL = Cell("DICT_4X4_50", TABLE, (Body("block", {0: square(0.06, RigidPose.planar(0, 0, 0))}, 0.0),))
+CELL = Cell("DICT_4X4_50", TABLE, (MarkerBody("block", {0: square(0.06, RigidPose.planar(0, 0, 0))}, 0.0),))
 HAND = Layout.parse("hand position 2")
 
 

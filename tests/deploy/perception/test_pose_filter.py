@@ -9,7 +9,7 @@ from closedform.demos.catalog import PUSHT_OBSERVATIONS
 from closedform.deploy.interfaces import ArmState
 from closedform.deploy.perception.marker_perception import MarkerPerception
 from closedform.deploy.perception.pose_filter import FilterConfig, PoseFilter
-from closedform.deploy.perception.tracker import Tracker
+from closedform.deploy.perception.tracker import MarkerTracker
 from closedform.errors import ConfigError
 from closedform.geometry.layout import Layout
 from closedform.geometry.rigid_pose import RigidPose
@@ -101,7 +101,7 @@ def test_a_filter_refuses_numbers_that_make_no_sense():
 
 
 def test_observations_say_how_good_they_are():
-    rng, tracker = np.random.default_rng(0), Tracker(twin_cell(), INTRINSICS, CAMERA)
+    rng, tracker = np.random.default_rng(0), MarkerTracker(twin_cell(), INTRINSICS, CAMERA)
     perception = MarkerPerception(PUSHT_OBSERVATIONS, "agent", tracker, KINEMATICS, PLANE)
     never = perception.observe(None, ArmState(0.0, HOME, np.zeros(6)))
     assert never.error == np.inf and never.alarm == "block was never seen"
@@ -123,6 +123,6 @@ def test_observations_say_how_good_they_are():
 
 
 def test_layouts_that_markers_cannot_fill_are_refused():
-    tracker = Tracker(twin_cell(), INTRINSICS, CAMERA)
+    tracker = MarkerTracker(twin_cell(), INTRINSICS, CAMERA)
     with pytest.raises(ConfigError, match=r"expected positions and angles of agent, block, found the entry 'cup "):
         MarkerPerception(Layout.of(("cup", "position", 2)), "agent", tracker, KINEMATICS, PLANE)

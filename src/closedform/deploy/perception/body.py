@@ -1,4 +1,4 @@
-"""Body: a rigid set of markers."""
+"""MarkerBody: a rigid set of markers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from closedform.geometry.rigid_pose import RigidPose
 
 
 @dataclass(frozen=True)
-class Body:
+class MarkerBody:
     """A rigid set of markers.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from closedform.deploy.perception.body import Body, square
+from closedform.deploy.perception.body import MarkerBody, square
 from closedform.deploy.perception.markers import dictionary_name
 from closedform.errors import ConfigError, LoadError
 from closedform.files import read_json, write_file
@@ -32,7 +32,7 @@ class Cell:
 
     dictionary: str
     table: Mapping[int, np.ndarray]
-    bodies: tuple[Body, ...]
+    bodies: tuple[MarkerBody, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dictionary", dictionary_name(self.dictionary))
@@ -40,7 +40,7 @@ class Cell:
         if len(set(names)) < len(names):
             raise ConfigError(f"expected bodies with different names, found {', '.join(names)}")
         if self.table:
-            Body("table", self.table)  # checks it
+            MarkerBody("table", self.table)  # checks it
         taken = set(self.table)
         for body in self.bodies:
             twice = taken & set(body.corners)
@@ -52,9 +52,9 @@ class Cell:
             taken |= set(body.corners)
 
     @property
-    def table_body(self) -> Body:
+    def table_body(self) -> MarkerBody:
         """The table, as a body that does not move."""
-        return Body("table", self.table)
+        return MarkerBody("table", self.table)
 
     @classmethod
     def load(cls, path: Path) -> Cell:
@@ -66,7 +66,7 @@ class Cell:
         """A cell from the content of a file; `path` is for messages."""
         try:
             bodies = tuple(
-                Body(
+                MarkerBody(
                     str(body["name"]),
                     _corners(body["markers"], f"{path}: {body['name']}"),
                     None if body.get("height") is None else float(body["height"]),

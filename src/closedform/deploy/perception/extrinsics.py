@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from closedform.deploy.interfaces import Image, Intrinsics
-from closedform.deploy.perception.body import Body
+from closedform.deploy.perception.body import MarkerBody
 from closedform.deploy.perception.cell import Cell
 from closedform.deploy.perception.fit import fit_body
 from closedform.deploy.perception.markers import Markers
@@ -54,7 +54,7 @@ def find_camera(cell: Cell, intrinsics: Intrinsics, images: Sequence[Image]) -> 
     return locate_camera(cell.table_body, intrinsics, mean)
 
 
-def locate_camera(table: Body, intrinsics: Intrinsics, found: dict[int, np.ndarray]) -> CameraPose:
+def locate_camera(table: MarkerBody, intrinsics: Intrinsics, found: dict[int, np.ndarray]) -> CameraPose:
     """Finds where a camera is from the corners of markers; see `find_camera`."""
     fit = fit_body(table, intrinsics, _AT_ORIGIN, found)
     seen = sorted(set(table.corners) & set(found))

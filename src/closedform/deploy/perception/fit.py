@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from closedform.deploy.interfaces import Intrinsics
-from closedform.deploy.perception.body import Body
+from closedform.deploy.perception.body import MarkerBody
 from closedform.deploy.perception.opencv import import_cv2
 from closedform.deploy.perception.projection import onto_plane, project
 from closedform.geometry.rigid_pose import RigidPose
@@ -21,7 +21,7 @@ _STEPS = 12
 
 
 @dataclass(frozen=True)
-class Fit:
+class PoseFit:
     """The pose of a body in one picture, and how good it is.
 
     Attributes:
@@ -39,7 +39,9 @@ class Fit:
     deviations: np.ndarray
 
 
-def fit_body(body: Body, intrinsics: Intrinsics, camera: RigidPose, found: Mapping[int, np.ndarray]) -> Fit | None:
+def fit_body(
+    body: MarkerBody, intrinsics: Intrinsics, camera: RigidPose, found: Mapping[int, np.ndarray]
+) -> PoseFit | None:
     """The pose of a body: x, y and angle on its plane where it has one, otherwise position and rotation.
 
     Every marker proposes a pose; the one that most markers agree with is refined on those with Huber's loss, so that
@@ -80,11 +82,11 @@ def fit_body(body: Body, intrinsics: Intrinsics, camera: RigidPose, found: Mappi
     if not (np.isfinite(information).all() and np.isfinite(residual)):
         return None
     deviations = _deviations(information, max(residual, _FLOOR), body.planar)
-    return Fit(best, residual, n_inliers, len(seen) - n_inliers, deviations)
+    return PoseFit(best, residual, n_inliers, len(seen) - n_inliers, deviations)
 
 
 def _planar_proposals(
-    body: Body, intrinsics: Intrinsics, camera: RigidPose, points: np.ndarray, pixels: np.ndarray
+    body: MarkerBody, intrinsics: Intrinsics, camera: RigidPose, points: np.ndarray, pixels: np.ndarray
 ) -> list[RigidPose]:
     """Poses on the plane, one from each marker and one from all: its corners seen on the plane, moved onto its own."""
     height = float(body.height or 0.0)
@@ -106,7 +108,7 @@ def _planar_proposals(
 
 
 def _free_proposals(
-    body: Body, intrinsics: Intrinsics, camera: RigidPose, points: np.ndarray, pixels: np.ndarray
+    body: MarkerBody, intrinsics: Intrinsics, camera: RigidPose, points: np.ndarray, pixels: np.ndarray
 ) -> list[RigidPose]:
     """Poses in space: two from each marker, which can be taken for its mirror image, and one from all."""
     cv2, back = import_cv2("the pose of a body"), camera.inverse
@@ -142,7 +144,7 @@ def _errors(*arguments) -> np.ndarray:
 
 
 def _refine(
-    pose: RigidPose, body: Body, intrinsics: Intrinsics, camera: RigidPose, points: np.ndarray, pixels: np.ndarray
+    pose: RigidPose, body: MarkerBody, intrinsics: Intrinsics, camera: RigidPose, points: np.ndarray, pixels: np.ndarray
 ) -> tuple[RigidPose, np.ndarray]:
     """Gauss-Newton steps on Huber's loss; the pose and the information matrix of its parameters (in 1 / pixel^2)."""
     points, pixels = points.reshape(-1, 3), pixels.reshape(-1, 2)

@@ -6,7 +6,7 @@ import numpy as np
 
 from closedform.deploy.interfaces import ArmState, Estimate, Image
 from closedform.deploy.kinematics import Kinematics
-from closedform.deploy.perception.tracker import Tracker
+from closedform.deploy.perception.tracker import MarkerTracker
 from closedform.deploy.workplane import Workplane
 from closedform.errors import ConfigError
 from closedform.geometry.layout import Entry, Layout
@@ -27,7 +27,7 @@ class MarkerPerception:
         plane: whose units observations are in.
     """
 
-    def __init__(self, layout: Layout, hand: str, tracker: Tracker, kinematics: Kinematics, plane: Workplane):
+    def __init__(self, layout: Layout, hand: str, tracker: MarkerTracker, kinematics: Kinematics, plane: Workplane):
         self._layout, self._hand, self._plane = layout, hand, plane
         self.tracker, self._kinematics = tracker, kinematics
         known = {hand, *(body.name for body in tracker.cell.bodies)}

@@ -1,4 +1,4 @@
-"""Tracker: the poses of all bodies of a cell, from a camera's pictures."""
+"""MarkerTracker: the poses of all bodies of a cell, from a camera's pictures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from closedform.deploy.interfaces import Image, Intrinsics
 from closedform.deploy.perception.cell import Cell
-from closedform.deploy.perception.fit import Fit, fit_body
+from closedform.deploy.perception.fit import PoseFit, fit_body
 from closedform.deploy.perception.markers import Markers
 from closedform.deploy.perception.pose_filter import FilterConfig, PoseFilter
 from closedform.deploy.perception.video_camera import wrong_size
@@ -37,7 +37,7 @@ class PoseEstimate(NamedTuple):
     lost: str | None
 
 
-class Tracker:
+class MarkerTracker:
     """Follows the bodies of a cell.
 
     `update` takes pictures as they come; `at` predicts every body to a time, which makes up for latency and for
@@ -54,7 +54,7 @@ class Tracker:
         self.cell, self.intrinsics, self.camera = cell, intrinsics, camera
         self._markers = Markers(cell.dictionary)
         self._filters = {body.name: PoseFilter(config) for body in cell.bodies}
-        self._fits: dict[str, Fit] = {}
+        self._fits: dict[str, PoseFit] = {}
         self.found: dict[int, np.ndarray] = {}
         self._seen_any = False
 
@@ -64,7 +64,7 @@ class Tracker:
             one.reset()
         self._fits, self.found = {}, {}
 
-    def update(self, image: Image) -> dict[str, Fit]:
+    def update(self, image: Image) -> dict[str, PoseFit]:
         """Takes a picture in.
 
         Args:
@@ -76,7 +76,9 @@ class Tracker:
         check_size(image, self.intrinsics)
         return self.update_found(image.time, self._markers.find(image.pixels), image)
 
-    def update_found(self, time: float, found: Mapping[int, np.ndarray], image: Image | None = None) -> dict[str, Fit]:
+    def update_found(
+        self, time: float, found: Mapping[int, np.ndarray], image: Image | None = None
+    ) -> dict[str, PoseFit]:
         """Takes the markers of a picture in; see `Markers.find` and `update`."""
         self.found = dict(found)
         if found:
