@@ -50,6 +50,10 @@ class Encoding:
     is unchanged, except that ignored entries are dropped, so layouts with ignored entries cannot be decoded. Decoding
     projects averaged rotations back onto rotations. Where a body looks the same turned about an axis by any angle, all
     its rotations about this axis have one encoding.
+
+    Attributes:
+        layout: of the numbers.
+        blocks: the runs of encoded numbers that a change of frame treats as one.
     """
 
     layout: Layout
