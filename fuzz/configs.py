@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from closedform import ClosedFormWarning, Demos
-from closedform.demos.layout import ROTATIONS
 from closedform.errors import ClosedFormError
+from closedform.geometry.layout import ROTATIONS
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.randomness import generator
 from closedform.policies.saving import POLICIES

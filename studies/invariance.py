@@ -9,12 +9,12 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Layout
 from closedform.evaluation.environment import StepResult, make_environment
 from closedform.evaluation.intervals import bootstrap_ci95
 from closedform.evaluation.pusht import PushT
 from closedform.evaluation.study import Study, demos_for
 from closedform.files import write_file
+from closedform.geometry.layout import Layout
 from closedform.policies.choice import make_policy
 from studies.runner import Runner, markdown_table
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Entry, Layout
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import LoadError
 from closedform.evaluation.comparison import compare
@@ -22,6 +21,7 @@ from closedform.evaluation.study import Study, demos_for
 from closedform.experts.generation import generate
 from closedform.figures import pyplot
 from closedform.files import write_file
+from closedform.geometry.layout import Entry, Layout
 from closedform.policies.choice import make_policy
 from closedform.policies.policy import Policy
 from studies.runner import Runner, figures_of, interval, markdown_table

@@ -18,6 +18,7 @@ LIGHT = (
     "kernels",
     "weights",
     "transfer",
+    "geometry",
     "rewrites",
     "judge",
     "store",

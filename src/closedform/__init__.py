@@ -3,13 +3,13 @@
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.infer import InferredLayouts
-from closedform.demos.layout import Entry, Layout
 from closedform.demos.load import load_demos, save_demos
 from closedform.diffusion.denoiser import ClosedForm, Denoiser
 from closedform.diffusion.process import DDPM, Flow, Process
 from closedform.diffusion.sampler import Sampler, Step, ddim, ddpm, euler
 from closedform.errors import ClosedFormError, ClosedFormWarning
 from closedform.formats import load_policy
+from closedform.geometry.layout import Entry, Layout
 from closedform.policies.agent import Agent
 from closedform.policies.choice import make_policy
 from closedform.policies.closed_form import ClosedFormPolicy

@@ -11,7 +11,6 @@ from tqdm import tqdm
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Entry, Layout
 from closedform.demos.load import load_demos
 from closedform.evaluation.environment import StepResult
 from closedform.evaluation.environment_pool import EnvironmentPool
@@ -20,6 +19,7 @@ from closedform.evaluation.pool import Task
 from closedform.evaluation.pusht import PushT
 from closedform.evaluation.study import Study
 from closedform.evaluation.subject import Subject
+from closedform.geometry.layout import Entry, Layout
 from closedform.policies.choice import make_policy
 from closedform.vision.encoder import Encoder
 from closedform.vision.encoders import make_encoder

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
 from closedform.demos.robomimic_tasks import TASKS as ROBOMIMIC_TASKS
 from closedform.evaluation.environment import make_environment
 from closedform.evaluation.episodes_job import Describe
 from closedform.evaluation.study import demos_for
+from closedform.geometry.layout import Layout
 from closedform.policies.choice import CHOICES, make_policy
 from closedform.policies.policy import Policy
 from studies.wide.gpi import Displacements, GPIConfig, GPIPolicy

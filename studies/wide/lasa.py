@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError
 from closedform.evaluation.environment import StepResult
 from closedform.evaluation.rollout import Rollout
+from closedform.geometry.layout import Layout
 
 SHAPES = (
     *("Angle", "BendedLine", "CShape", "DoubleBendedLine", "GShape", "JShape", "JShape_2", "Khamesh", "LShape"),

@@ -11,9 +11,9 @@ import numpy as np
 from closedform.demos.chunks import cut
 from closedform.demos.demos import Demos
 from closedform.demos.episode import real_array
-from closedform.demos.layout import Layout
 from closedform.errors import SaveError
 from closedform.files import crc32
+from closedform.geometry.layout import Layout
 from closedform.policies.plan import Plan
 from closedform.policies.policy import ConfigT, Policy
 from closedform.policies.randomness import Seed

@@ -3,7 +3,7 @@
 import numpy as np
 
 from closedform import Demos
-from closedform.demos.encoding import matrix_of_axis_angle, quaternion_of, two_columns
+from closedform.geometry.so3 import matrix_of_axis_angle, quaternion_of, two_columns
 
 
 def smooth(rng: np.random.Generator, n_steps: int, width: int, scale: float = 1.0) -> np.ndarray:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closedform import Layout
-from closedform.demos.encoding import (
-    Encoding,
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.so3 import (
     columns_of_quaternion,
     matrix_of_axis_angle,
     nearest_rotation,

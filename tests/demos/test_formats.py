@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from closedform import ClosedFormError, Demos, Layout, load_demos, save_demos
 from closedform.cli import main
-from closedform.demos.encoding import (
+from closedform.geometry.so3 import (
     axis_angle_of,
     columns_of_quaternion,
     matrix_of_axis_angle,

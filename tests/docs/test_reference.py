@@ -68,7 +68,7 @@ def test_a_parameter_that_is_not_documented_is_found():
 def test_help_lists_the_kinds_of_layout_entries():
     from typing import get_args
 
-    from closedform.demos.layout import Kind
+    from closedform.geometry.layout import Kind
 
     for kind in get_args(Kind):
         assert f"`{kind}`" in (closedform.Layout.__doc__ or "")

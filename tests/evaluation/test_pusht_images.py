@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from closedform.cli import main
-from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
 from closedform.errors import ConfigError, DataError
+from closedform.geometry.layout import Layout
 
 pytest.importorskip("gym_pusht")
 pytest.importorskip("cv2")

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from closedform import load_demos, save_demos
-from closedform.demos.encoding import axis_angle_of
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ClosedFormError, ClosedFormWarning, MissingExtraError
 from closedform.evaluation.environment import Environment, check_fit, make_environment
 from closedform.evaluation.robomimic import Robomimic, environment_arguments
 from closedform.evaluation.study import Study, demos_for
+from closedform.geometry.so3 import axis_angle_of
 from tests.conftest import real_file
 
 WIDTHS = {"lift": 19, "can": 23, "square": 23, "transport": 59, "tool_hang": 53}
@@ -30,7 +30,7 @@ def lift_environment():
 
 def stay(environment):
     """The action that keeps all hands where they are, grippers open."""
-    hands = [np.concatenate([p, axis_angle_of(axes), [-1.0]]) for p, axes in (arm.pose for arm in environment.arms)]
+    hands = [np.concatenate([p, axis_angle_of(axes), [-1.0]]) for axes, p in (arm.pose for arm in environment.arms)]
     return np.concatenate(hands)
 
 

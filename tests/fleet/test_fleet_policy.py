@@ -17,7 +17,7 @@ from closedform.serve import Service
 from closedform.store.recorded_steps import RecordedSteps
 from tests.conftest import planar_demos, random_demos
 from tests.fleet.spoiled import spoil
-from tests.retrieval.test_symmetry_search import pushes
+from tests.judge.test_symmetry_search import pushes
 
 pytest.importorskip("lancedb", reason="LanceDB is not installed: make test-fleet")
 

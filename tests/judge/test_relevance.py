@@ -7,7 +7,7 @@ import pytest
 
 import closedform
 from closedform import Demos, Layout
-from closedform.demos.layout import Entry
+from closedform.geometry.layout import Entry
 from tests.conftest import planar_demos, slow_on_the_reference
 
 NOTHING = 4

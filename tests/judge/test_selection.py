@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout, load_policy
-from closedform.demos.layout import Entry
+from closedform.geometry.layout import Entry
 from closedform.weights.metric import LEFT_OUT
 from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS
 

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closedform import ClosedFormPolicy, Demos
-from closedform.demos.encoding import Encoding, rotation_matrix, two_columns
-from closedform.demos.layout import SPATIAL_ROTATIONS, Layout
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.layout import SPATIAL_ROTATIONS, Layout
+from closedform.geometry.so3 import rotation_matrix, two_columns
 from closedform.policies.backends.batch_planner import Numbers
 from tests.worlds import CHAINS, random_values, random_world, reference_and_compiled
 

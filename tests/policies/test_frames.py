@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
-from closedform.demos.encoding import columns_of_quaternion, quaternion_of, rotation_matrix, two_columns
+from closedform.geometry.so3 import columns_of_quaternion, quaternion_of, rotation_matrix, two_columns
 from tests.conftest import PLANAR_ACTIONS, PLANAR_OBSERVATIONS, planar_demos
 
 SPATIAL_OBSERVATIONS = Layout.of(("hand", "position", 3), ("can", "position", 3), ("can", "quaternion"))

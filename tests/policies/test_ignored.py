@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from closedform import ClosedFormError, Demos, Entry, Layout, load_policy
 from closedform.analysis.health import examine
-from closedform.demos.encoding import Encoding
+from closedform.geometry.encoding import Encoding
 from tests.worlds import POLICIES, random_observations, random_parameters, random_world
 
 

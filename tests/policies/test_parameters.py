@@ -14,8 +14,8 @@ from closedform import (
     NearestNeighborPolicy,
     VINNPolicy,
 )
-from closedform.demos.layout import Kind
 from closedform.errors import ConfigError
+from closedform.geometry.layout import Kind
 from closedform.policies.config import PAPER, RENAMED
 from tests.evaluation.toy import reach_demos
 

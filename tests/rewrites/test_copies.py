@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from closedform import ClosedFormError, ClosedFormPolicy, Demos, KernelRegressionPolicy, Layout, load_policy
 from closedform.analysis.leave_one_out import leave_one_out
-from closedform.demos.encoding import Encoding, rotation_matrix, two_columns
 from closedform.demos.episode import Episode
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.so3 import rotation_matrix, two_columns
 from closedform.policies.backends.batch_planner import Numbers
 from closedform.rewrites.copies import Symmetry
 from closedform.weights.terms.goal import Goal

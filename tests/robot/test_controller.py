@@ -12,7 +12,7 @@ from closedform.robot.command import Command, Mode
 from closedform.robot.control_config import ControlConfig, Workspace
 from closedform.robot.controller import Controller
 from closedform.robot.limits import Limits, braking_speed
-from closedform.robot.reference import Reference
+from closedform.robot.reference import ReferencePoint
 from tests.robot.arms import CONFIG, KINEMATICS, PLANE, WORKSPACE, LaggingArm, joints_at
 
 DT = CONFIG.period
@@ -126,7 +126,7 @@ def test_no_command_breaks_a_limit_where_joints_end(seed, reach):
 @settings(max_examples=40, deadline=None)
 def test_the_reference_stays_inside_within_its_limits(waypoints, seed):
     rng = np.random.default_rng(seed)
-    reference = Reference(CONFIG, WORKSPACE, rng.uniform(WORKSPACE.lower, WORKSPACE.upper))
+    reference = ReferencePoint(CONFIG, WORKSPACE, rng.uniform(WORKSPACE.lower, WORKSPACE.upper))
     for point, n in waypoints:
         target = np.clip(np.nan_to_num(np.array(point), posinf=9, neginf=-9), WORKSPACE.lower, WORKSPACE.upper)
         for _ in range(n):

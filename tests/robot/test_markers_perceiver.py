@@ -12,8 +12,9 @@ import cv2
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.images import Images
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError
+from closedform.geometry.layout import Layout
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.robot.markers_perceiver import MarkersPerceiver
 from closedform.vision.camera import Intrinsics
 from closedform.vision.camera_file import save_intrinsics
@@ -22,7 +23,6 @@ from closedform.vision.marked_body import MarkedBody, square
 from closedform.vision.markers import marker_picture
 from closedform.vision.perceiver import perceive_demos
 from closedform.vision.pinhole import project
-from closedform.vision.rigid_pose import RigidPose
 from closedform.vision.saved_perceiver import load_perceiver, save_perceiver
 
 LENS = Intrinsics((320, 240), np.array([[300.0, 0, 160], [0, 300.0, 120], [0, 0, 1]]), np.zeros(5))

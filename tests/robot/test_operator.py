@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, load_demos
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.robot.operator import SPEED, Operator
 from closedform.vision.camera import Intrinsics
-from closedform.vision.rigid_pose import RigidPose
 from tests.robot.arms import OBSERVATIONS, PLANE, WORKSPACE, reaching_demos
 from tests.robot.test_runner import Stage, near
 

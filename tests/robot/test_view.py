@@ -13,7 +13,7 @@ from closedform.robot.arm_setup import ArmSetup, demonstrated_positions
 from closedform.robot.clocks import PacedClock, WallClock
 from closedform.robot.command import Command, Mode, Status
 from closedform.robot.interfaces import ArmState, Estimate
-from closedform.robot.runner import Step
+from closedform.robot.runner import RunStep
 from closedform.robot.shared_camera import SharedCamera, picture_box, post
 from closedform.vision.camera import Image, Intrinsics
 from tests.robot.arms import PLANE, reaching_demos
@@ -95,14 +95,14 @@ def step(alarm=""):
     points = np.array([[0.256, 0.256, 0.0], [0.4, 0.256, 0.0]])
     command = Command(1, 1.0, Mode.RUN, np.array([1.0, 1.1]), points, alarm)
     image, estimate = Image(1.0, np.full((48, 64, 3), 90, np.uint8)), Estimate(1.0, np.zeros(4), 0.0, 1.0)
-    return Step(image, estimate, command, status, None, 10)
+    return RunStep(image, estimate, command, status, None, 10)
 
 
 def test_markers_waypoints_and_alarms_are_drawn():
     pytest.importorskip("cv2")
-    from closedform.robot.view import Drawing
+    from closedform.robot.view import Overlay
 
-    drawing = Drawing(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
+    drawing = Overlay(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
     pixels = drawing.draw(step())
     assert pixels.shape == (48, 64, 3)
     assert pixels[5, 10, 1] > 150 and pixels[5, 10, 0] < 90  # green, at the marker's edge
@@ -115,9 +115,9 @@ def test_markers_waypoints_and_alarms_are_drawn():
 def test_a_film_is_written(tmp_path):
     pytest.importorskip("cv2")
     av = pytest.importorskip("av")
-    from closedform.robot.view import Drawing, Film
+    from closedform.robot.view import Film, Overlay
 
-    drawing = Drawing(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
+    drawing = Overlay(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
     film = Film(tmp_path / "film.mp4", drawing, 10.0)
     pixels = np.random.default_rng(0).integers(0, 10, (480, 640, 3), np.uint8) + np.array([200, 90, 30], np.uint8)
     tracemalloc.start()
@@ -136,9 +136,9 @@ def test_a_browser_is_shown_the_newest_picture():
     pytest.importorskip("cv2")
     from closedform.robot.journal import png
     from closedform.robot.page import Page
-    from closedform.robot.view import Drawing
+    from closedform.robot.view import Overlay
 
-    drawing = Drawing(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
+    drawing = Overlay(Seeing(), PLANE)  # pyright: ignore[reportArgumentType]
     page = Page(drawing)
     try:
         with urllib.request.urlopen(page.address, timeout=30) as answer:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closedform.errors import ClosedFormError
-from closedform.studio.messages import Claim, Command, Pointer, Watch, read_message
+from closedform.studio.messages import Claim, Pointer, StudioCommand, Watch, read_message
 from tests.studio.toys import make_session
 
 WORDS = ["type", "pointer", "command", "name", "point", "take", "seed", "parameters", "tau", "delete", "start", "pause"]
@@ -38,8 +38,8 @@ def test_any_message_is_understood_or_refused_and_the_session_goes_on(content):
     session, pointer = make_session(), None
     try:
         message = read_message(json.dumps(content))
-        assert isinstance(message, Pointer | Command | Claim | Watch)
-        if isinstance(message, Command):
+        assert isinstance(message, Pointer | StudioCommand | Claim | Watch)
+        if isinstance(message, StudioCommand):
             message.do(session)
         elif isinstance(message, Pointer):
             pointer = message.point

@@ -10,7 +10,7 @@ from closedform import ClosedFormPolicy, Demos, Episode, Layout
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
 from closedform.evaluation.drawing import Drawing, Placement
 from closedform.evaluation.environment import StepResult
-from closedform.studio import Collection, Session
+from closedform.studio import Collection, StudioSession
 from closedform.studio.session import SHORTEST
 from closedform.studio.take import Take
 from tests.studio.toys import ACTIONS, OBSERVATIONS, Table, demonstrate, make_session, template, until_next
@@ -300,7 +300,7 @@ def test_environments_that_nothing_is_known_of_are_refused():
         observation_layout = Layout.plain(5)
 
     with pytest.raises(ConfigError, match=r"something to show and to move.*drawing"):
-        Session(Plain(), Collection(template()))
+        StudioSession(Plain(), Collection(template()))
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, True, "1"])
@@ -367,7 +367,7 @@ class Bare:
 def test_a_scene_without_a_drawing_is_drawn_from_its_layout():
     still = Episode(np.zeros((4, 5)), np.zeros((4, 2)))
     layouts = Bare.observation_layout, Bare.action_layout
-    session = Session(
+    session = StudioSession(
         Bare(), Collection(ClosedFormPolicy(Demos([still], *layouts, Bare.rate)), rate=Bare.rate, env="bare")
     )
     assert session.placement is not None

@@ -5,7 +5,7 @@ import numpy as np
 from closedform import ClosedFormPolicy, Demos, Episode, Layout
 from closedform.evaluation.drawing import Drawing, Shape
 from closedform.evaluation.environment import StepResult
-from closedform.studio import Collection, Session
+from closedform.studio import Collection, StudioSession
 
 OBSERVATIONS = Layout.of(("hand", "position", 2), ("puck", "position", 2))
 ACTIONS = Layout.of(("hand", "position", 2))
@@ -42,7 +42,7 @@ def template(**parameters):
 
 def make_session(policy=None, **options):
     collection = Collection(template(), policy, rate=Table.rate, env="table", log=options.pop("log", None))
-    return Session(Table(), collection, **options)
+    return StudioSession(Table(), collection, **options)
 
 
 def demonstrate(session, n=60):
@@ -100,4 +100,4 @@ class Filmed:
 def make_filmed_session(**options):
     still = Episode(np.zeros((4, 4)), np.zeros((4, 4)))
     policy = ClosedFormPolicy(Demos([still], Filmed.observation_layout, Filmed.action_layout, Filmed.rate))
-    return Session(Filmed(), Collection(policy, rate=Filmed.rate, env="filmed"), **options)
+    return StudioSession(Filmed(), Collection(policy, rate=Filmed.rate, env="filmed"), **options)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closedform import ClosedFormError, ClosedFormPolicy, Demos, Layout
-from closedform.demos.encoding import Encoding
-from closedform.demos.rigid import into_frame, out_of_frame
-from closedform.kernels.records import Rows, Transfers
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.rigid import into_frame, out_of_frame
+from closedform.kernels.records import RowsRecord, Transfers
 from closedform.kernels.transfer import find_voters, transfer_chunk
 from closedform.transfer.frame import N_VOTERS, BodyPoses, frame_axes, voters
 
@@ -50,7 +50,7 @@ def test_leaving_a_frame_undoes_entering_it_and_kernels_enter_alike(layout, acti
             transferred = np.empty(4 * encoding.width)
             rotation = np.empty((poses_of.dimension, poses_of.dimension))
             frames = np.array([(frame.body, frame.turns, 0)])
-            rows = Rows(np.empty((0, 0)), 6, chunks.reshape(24, -1), 4 * np.arange(6), np.arange(6), poses, held)
+            rows = RowsRecord(np.empty((0, 0)), 6, chunks.reshape(24, -1), 4 * np.arange(6), np.arange(6), poses, held)
             scaling = offset[None], scale[None], np.empty(0)
             transfers = Transfers(
                 4, blocks, frames, hands, turns, poses_of.dimension, *scaling, N_VOTERS, 2.0, np.zeros(len(hands))

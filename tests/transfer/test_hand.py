@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
-from closedform.demos.encoding import Encoding, axis_angle_of, matrix_of_axis_angle, quaternion_of
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.so3 import axis_angle_of, matrix_of_axis_angle, quaternion_of
 from closedform.policies.agent import act_together
 from closedform.transfer.frame import BodyPoses
 from closedform.transfer.hand import hands_of, held_bodies, rotation_near, turn_sum

@@ -10,7 +10,7 @@ import numpy as np
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.images import Images
-from closedform.demos.layout import Layout
+from closedform.geometry.layout import Layout
 from tests.vision.scenes import HEIGHT, WIDTH, draw
 
 UNIT = 0.1

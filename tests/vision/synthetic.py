@@ -4,11 +4,12 @@ from functools import cache
 
 import numpy as np
 
+from closedform.geometry.rigid_pose import RigidPose
+from closedform.geometry.so3 import matrix_of_axis_angle
 from closedform.robot.twin.place import true_camera
 from closedform.vision.board import Board
 from closedform.vision.camera import Intrinsics
 from closedform.vision.pinhole import project, rays
-from closedform.vision.rigid_pose import RigidPose, exponential
 
 CURVED = np.array([-0.12, 0.05, 0.001, -0.0015, 0.0])
 INTRINSICS = Intrinsics((640, 480), np.array([[1150.0, 0, 322], [0, 1145.0, 236], [0, 0, 1]]), CURVED)
@@ -26,7 +27,7 @@ def sight(body, pose, rng, noise=0.0, numbers=None, intrinsics=INTRINSICS, camer
 
 def random_rotation(rng) -> np.ndarray:
     axis = rng.normal(size=3)
-    return exponential(rng.uniform(0, 3) * axis / np.linalg.norm(axis))
+    return matrix_of_axis_angle(rng.uniform(0, 3) * axis / np.linalg.norm(axis))
 
 
 def board_poses(board: Board, rng, n: int, intrinsics: Intrinsics) -> list[RigidPose]:
@@ -35,7 +36,7 @@ def board_poses(board: Board, rng, n: int, intrinsics: Intrinsics) -> list[Rigid
     width, height = intrinsics.size
     poses = []
     for index in range(n):
-        rotation = exponential(rng.uniform(-0.5, 0.5, 3) * [1, 1, 0.6])
+        rotation = matrix_of_axis_angle(rng.uniform(-0.5, 0.5, 3) * [1, 1, 0.6])
         depth = rng.uniform(0.9, 1.25) * intrinsics.matrix[0, 0] * 0.27 / (0.55 * width)
         corner = np.array([index % 2, index // 2 % 2]) * 0.3 + 0.35
         ray = rays(intrinsics, (corner * [width, height])[None])[0]

@@ -13,8 +13,8 @@ pytest.importorskip("cv2")
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.images import Images
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError, LoadError, MissingExtraError
+from closedform.geometry.layout import Layout
 from closedform.vision.encoders import ENCODERS, make_encoder
 from closedform.vision.features import FeaturesPerceiver, features_layout
 from closedform.vision.perceiver import perceive_demos

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError, LoadError
+from closedform.geometry.layout import Layout
 from closedform.vision.bodies_perceiver import BodiesPerceiver
 from closedform.vision.perceiver import perceive_demos, sample_images
 from closedform.vision.saved_perceiver import load_perceiver, save_perceiver

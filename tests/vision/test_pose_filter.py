@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closedform.demos.catalog import PUSHT_OBSERVATIONS
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError
+from closedform.geometry.layout import Layout
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.robot.interfaces import ArmState
 from closedform.robot.marker_perception import MarkerPerception
 from closedform.robot.twin.place import HOME, KINEMATICS, PLANE, twin_cell
 from closedform.vision.marker_tracker import MarkerTracker
 from closedform.vision.pose_filter import FilterConfig, PoseFilter
-from closedform.vision.rigid_pose import RigidPose
 from tests.vision.synthetic import CAMERA, INTRINSICS, sight
 
 pytest.importorskip("cv2")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from closedform import ClosedFormError, ClosedFormPolicy, Layout
-from closedform.demos.encoding import columns_of_quaternion, quaternion_of, rotation_matrix
+from closedform.geometry.so3 import columns_of_quaternion, quaternion_of, rotation_matrix
 from closedform.weights.feature_map import CustomFeatures, GeometricFeatures, ScaledFeatures, make_feature_map
 from closedform.weights.feature_statistics import Statistics
 from tests.conftest import random_demos

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
-from closedform.demos.layout import Entry
+from closedform.geometry.layout import Entry
 from closedform.weights.redundancy import copied
 from tests.conftest import planar_demos
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos, Layout
-from closedform.demos.encoding import Encoding
-from closedform.demos.rigid import into_frame
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.rigid import into_frame
 from closedform.kernels.records import Candidates
 from closedform.transfer.frame import BodyPoses, Frame, frame_axes
 from closedform.weights.terms.relation import Relation

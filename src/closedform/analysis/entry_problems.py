@@ -9,8 +9,9 @@ import numpy as np
 
 from closedform.analysis.problem import Problem, listed, place
 from closedform.demos.demos import Demos
-from closedform.demos.encoding import Encoding, rotation_matrix
-from closedform.demos.layout import ROTATIONS, SPATIAL_ROTATIONS, Entry, Kind, Layout
+from closedform.geometry.encoding import Encoding, rotations_of
+from closedform.geometry.layout import ROTATIONS, SPATIAL_ROTATIONS, Entry, Kind, Layout
+from closedform.geometry.so3 import angle_between, rotation_matrix
 
 _JUMP_ANGLE = 0.5  # radians from one step to the next
 _BRIEF = 3  # steps after which what was lost is back
@@ -166,10 +167,8 @@ def _same_rotation(values: np.ndarray, rows: np.ndarray, column: int) -> Kind | 
                 0.6 if kind == "axis_angle" else 0.05
             ):
                 continue
-            encoding = Encoding(Layout((Entry(kind, size),)))
-            turned, still = (rotation_matrix(encoding.encode(part)) for part in (after, before))
-            traces = np.einsum("tij,tij->t", turned, still)
-            if np.arccos(np.clip((traces - 1) / 2, -1, 1)).max() < _JUMP_ANGLE:
+            turned, still = (rotations_of(Entry(kind, size), part) for part in (after, before))
+            if angle_between(turned, still).max() < _JUMP_ANGLE:
                 return kind
     return None
 
@@ -181,8 +180,7 @@ def _changes(values: np.ndarray, layout: Layout) -> Iterator[tuple[int, str, np.
         change = np.zeros(len(part))
         if entry.kind in SPATIAL_ROTATIONS:
             rotations = rotation_matrix(Encoding(Layout((entry,))).encode(part))
-            traces = np.einsum("tij,tij->t", rotations[1:], rotations[:-1])
-            change[1:] = np.arccos(np.clip((traces - 1) / 2, -1, 1))
+            change[1:] = angle_between(rotations[1:], rotations[:-1])
             yield columns.start, entry.kind, change, _JUMP_ANGLE
         elif entry.kind not in ("binary", "ignored"):
             for index, number in enumerate(part.T):

@@ -8,9 +8,9 @@ import numpy as np
 
 from closedform.analysis.explain import Explanation
 from closedform.analysis.stage import planar_columns
-from closedform.demos.layout import Layout
 from closedform.evaluation.environment import Scene
 from closedform.figures import GHOST, INK, LARGEST, LEVELS, POLICY, QUIET, drawable, literal, png, pyplot
+from closedform.geometry.layout import Layout
 
 _MOST_SHOWN = 40  # demonstrated chunks in one picture
 _MOST_LISTED = 8

@@ -6,7 +6,7 @@ import numpy as np
 
 from closedform.analysis.problem import Problem
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
+from closedform.geometry.layout import Layout
 
 _SEVERAL = 3  # episodes from which what they share is no accident
 _END = 0.5  # seconds at the end of an episode; three steps if the rate is unknown

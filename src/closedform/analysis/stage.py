@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError
 from closedform.evaluation.drawing import Draws, Placement
 from closedform.evaluation.environment import EnvironmentSpec, Renders, Scene
+from closedform.geometry.layout import Layout
 
 
 class Stage:

@@ -98,7 +98,7 @@ class Fit(Reading, Choosing, ChoosingLayouts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Index(Reading, Choosing, ChoosingLayouts):
+class IndexCommand(Reading, Choosing, ChoosingLayouts):
     """Index any number of demonstrations with faiss and save a memory-mapped policy."""
 
     demos: Positional[DemosName]

@@ -6,11 +6,11 @@ from closedform.demos.demos import Demos
 from closedform.demos.download import get_dataset
 from closedform.demos.episode import Episode
 from closedform.demos.infer import InferredLayouts
-from closedform.demos.layout import Entry, Layout
 from closedform.demos.load import load_demos, save_demos
 from closedform.demos.parts import RecordError, recover
 from closedform.demos.recorder import Recorder
 from closedform.demos.verify import Verification, verify_demos
+from closedform.geometry.layout import Entry, Layout
 
 __all__ = [
     "CATALOG",

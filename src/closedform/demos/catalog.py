@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, LoadError
+from closedform.geometry.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from closedform.demos.demos import Demos
 from closedform.demos.inference.inferred import InferredLayouts
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError
 from closedform.files import read_json
+from closedform.geometry.layout import Layout
 
 SIDES = ("observation", "action")
 _EXPECTED = "a JSON file of layouts"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Layout
 from closedform.errors import DataError
+from closedform.geometry.layout import Layout
 
 
 @dataclass(frozen=True)

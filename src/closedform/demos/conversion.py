@@ -12,9 +12,9 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.demos.inference.inferred import Command, span
-from closedform.demos.layout import Kind, Layout
+from closedform.demos.inference.inferred import InferredCommand, span
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
+from closedform.geometry.layout import Kind, Layout
 
 Meaning = Literal["targets", "displacements"]
 KINDS: dict[str, Meaning] = {"position": "targets", "vector": "displacements"}
@@ -133,7 +133,7 @@ def _check_scale(scale: float | None) -> None:
 def _pairs(demos: Demos, kind: Kind, scale: float | None) -> list[_Pair]:
     """The pairs that layouts declare, or if they declare nothing, those detected in the numbers."""
     how = "displacements" if kind == "vector" else "targets"
-    commands: tuple[Command, ...] = getattr(Layout.infer(demos), how)
+    commands: tuple[InferredCommand, ...] = getattr(Layout.infer(demos), how)
     places = {entry.body: c for entry, c in demos.observation_layout.slices() if entry.kind == "position"}
     pairs = []
     for entry, columns in demos.action_layout.slices():

@@ -13,9 +13,9 @@ import numpy as np
 
 from closedform.demos.episode import Episode
 from closedform.demos.images import Images
-from closedform.demos.layout import Layout
 from closedform.errors import DataError
 from closedform.figures import html_table
+from closedform.geometry.layout import Layout
 
 _RATES = (1e-6, 1e6)  # steps a second
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Layout
 from closedform.errors import DataError
+from closedform.geometry.layout import Layout
 
 FAR = 1000.0
 """How many times farther from the middle than everything in the other episodes a number has to be.

@@ -14,7 +14,7 @@ from closedform.demos.inference.commands import ALONE, EXACT, Match, find_comman
 from closedform.demos.inference.company import rest_together
 from closedform.demos.inference.copies import find_copies
 from closedform.demos.inference.drafts import Draft, Part
-from closedform.demos.inference.inferred import Command, Copy, Finding, InferredLayouts, describe
+from closedform.demos.inference.inferred import Copy, Finding, InferredCommand, InferredLayouts, describe
 from closedform.demos.inference.names import body_of, named_positions
 from closedform.demos.inference.positions import (
     Group,
@@ -28,9 +28,9 @@ from closedform.demos.inference.relations import SURE, find_differences, find_ob
 from closedform.demos.inference.rotations import Rotation, find_rotations, is_interleaved_6d, is_unit_everywhere
 from closedform.demos.inference.sample import WIDEST, Sample
 from closedform.demos.inference.turning import commanded_rotation, commanded_turns
-from closedform.demos.layout import register_inference
+from closedform.geometry.layout import register_inference
 
-__all__ = ["Command", "Copy", "Finding", "InferredLayouts", "describe", "infer_layouts"]
+__all__ = ["Copy", "Finding", "InferredCommand", "InferredLayouts", "describe", "infer_layouts"]
 ORDERED = 0.8  # confidence in an order of numbers below which a rotation stays `other`
 
 
@@ -53,7 +53,7 @@ class _Inference:
         self.observation = Draft("observation", sample.x.shape[1], sample.observed)
         self.action = Draft("action", sample.a.shape[1], sample.commanded)
         self.copies: tuple[Copy, ...] = ()
-        self.commands: list[Command] = []
+        self.commands: list[InferredCommand] = []
         self.names: dict[int, str] = {}  # of bodies, by the first column of their position
         self.columns = demos.column_names[0] or ()
         if max(sample.x.shape[1], sample.a.shape[1]) > WIDEST:
@@ -277,7 +277,7 @@ class _Inference:
             if sure < 0.5:
                 continue
             columns = match.action_columns, match.observation_columns
-            self.commands.append(Command(how, *columns, body, match.scale, match.lag, match.r2, sure))  # pyright: ignore[reportArgumentType]
+            self.commands.append(InferredCommand(how, *columns, body, match.scale, match.lag, match.r2, sure))  # pyright: ignore[reportArgumentType]
             self.action.add_command(self.commands[-1])
 
     def _add_action_rotations(self, inside: list[Rotation], steps: np.ndarray) -> None:

@@ -15,8 +15,8 @@ from closedform.demos.episode import Episode
 from closedform.demos.formats import arrays, folder, lerobot, minari, replay_buffer, robomimic
 from closedform.demos.formats.common import ReadOptions, select
 from closedform.demos.formats.image_files import find_images
-from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
+from closedform.geometry.layout import Layout
 
 _READERS: tuple[ModuleType, ...] = (folder, lerobot, replay_buffer, minari, robomimic, arrays)
 _WRITERS: dict[str, ModuleType] = {

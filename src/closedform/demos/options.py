@@ -14,9 +14,9 @@ from tyro.conf import arg
 
 from closedform import streams
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
 from closedform.demos.load import MOST_EPISODES, load_demos
 from closedform.errors import ConfigError
+from closedform.geometry.layout import Layout
 
 if TYPE_CHECKING:
     from closedform.demos.inference.inferred import InferredLayouts

@@ -20,9 +20,9 @@ from safetensors import SafetensorError
 from closedform.demos.episode import Episode
 from closedform.demos.formats.folder import read_episode, read_header, write_episode
 from closedform.demos.formats.sizes import Sizes
-from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ClosedFormWarning, LoadError
 from closedform.files import flush
+from closedform.geometry.layout import Layout
 
 try:
     import fcntl

@@ -12,10 +12,10 @@ from safetensors import SafetensorError
 
 from closedform.demos.episode import Episode, real_array
 from closedform.demos.formats.folder import EPISODE, header_of, matches, read_header, write_episode
-from closedform.demos.layout import Layout
 from closedform.demos.parts import PART, RecordError, lock_folder, part_header, part_row, read_part, recover
 from closedform.errors import DataError
 from closedform.files import flush
+from closedform.geometry.layout import Layout
 
 __all__ = ["RecordError", "Recorder", "read_part", "recover"]
 

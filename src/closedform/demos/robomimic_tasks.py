@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from closedform.demos.layout import Entry, Layout
+from closedform.geometry.layout import Entry, Layout
 
 HANDS = ("hand", "hand1")
 

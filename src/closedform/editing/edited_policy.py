@@ -13,10 +13,10 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import real_array
-from closedform.demos.layout import Layout
 from closedform.diffusion.denoiser import ClosedForm, Denoiser
 from closedform.editing.pruned import Pruned
 from closedform.errors import ConfigError, DataError, LoadError
+from closedform.geometry.layout import Layout
 from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.policy import NeuralPolicy, read_neural
 from closedform.policies.closed_form import ClosedFormPolicy

@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError
+from closedform.geometry.layout import Layout
 
 Polygon = tuple[tuple[float, float], ...]
 

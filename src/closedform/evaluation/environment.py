@@ -14,9 +14,9 @@ import numpy as np
 
 from closedform.demos.conversion import KINDS, Meaning, declared_meaning, meaning_of
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
 from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError, meant
+from closedform.geometry.layout import Layout
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.policy import Policy
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError, MissingExtraError
 from closedform.evaluation.environment import StepResult, see_current_folder
+from closedform.geometry.layout import Layout
 
 _SUCCESS = ("is_success", "success")  # what environments call it in `info`
 _OWN = ("success", "score", "keys", "max_steps")

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, MissingExtraError
 from closedform.evaluation.environment import StepResult
+from closedform.geometry.layout import Layout
 
 
 class MetaWorld:

@@ -12,16 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.kernels.jit import jit
 
 _NULLSPACE_STIFFNESS = 10.0  # robosuite's, critically damped
-
-
-class Pose(NamedTuple):
-    """A position (3,) and axes (3, 3)."""
-
-    position: np.ndarray
-    axes: np.ndarray
 
 
 class _Gains(NamedTuple):
@@ -47,12 +41,12 @@ def _torques(jacobian, mass, hand, goal, joints, velocities, bias, gains):
     Args:
         jacobian: (6, n), of the hand's position and rotation.
         mass: (n, n)
-        hand, goal: the current and the desired `Pose` of the hand.
+        hand, goal: the current and the desired `RigidPose` of the hand.
         joints, velocities, bias: (n,), `bias` being the torques that compensate gravity.
         gains: `_Gains`.
     """
-    position, axes = hand
-    goal_position, goal_axes = goal
+    axes, position = hand
+    goal_axes, goal_position = goal
     kp, kd, rest, low, high = gains
     moving = jacobian @ velocities
     turn = np.zeros(3)
@@ -73,7 +67,7 @@ def _torques(jacobian, mass, hand, goal, joints, velocities, bias, gains):
     return np.minimum(np.maximum(jacobian.T @ wrench + relaxing + bias, low), high)
 
 
-class Arm:
+class RobosuiteArm:
     """One arm of a robosuite environment; must be created again after each reset."""
 
     def __init__(self, robot: Any):
@@ -93,11 +87,11 @@ class Arm:
         self.fingers_middle, self.fingers_reach = (high + low) / 2, (high - low) / 2
 
     @property
-    def pose(self) -> Pose:
+    def pose(self) -> RigidPose:
         """The hand's pose, in the frame that actions command."""
-        return Pose(self.data.site_xpos[self.site].copy(), self.data.site_xmat[self.site].reshape(3, 3).copy())
+        return RigidPose(self.data.site_xmat[self.site].reshape(3, 3).copy(), self.data.site_xpos[self.site].copy())
 
-    def control(self, goal: Pose, closing: float) -> None:
+    def control(self, goal: RigidPose, closing: float) -> None:
         """Sets the motor torques for one physics step; the model's positions and velocities must be up to date."""
         mujoco: Any = import_module("mujoco")
         data, dofs = self.data, self.dofs
@@ -106,7 +100,7 @@ class Arm:
         data.ctrl[self.motors] = _torques(
             np.ascontiguousarray(self.jacobian[:, dofs]),
             np.ascontiguousarray(self.mass[dofs, dofs]),
-            Pose(data.site_xpos[self.site], data.site_xmat[self.site].reshape(3, 3)),
+            RigidPose(data.site_xmat[self.site].reshape(3, 3), data.site_xpos[self.site]),
             goal,
             data.qpos[self.joints],
             data.qvel[dofs],
@@ -119,7 +113,7 @@ class Arm:
         data.ctrl[self.finger_motors] = self.fingers_middle + self.fingers_reach * gripper.current_action
 
 
-def step_together(arms: list[Arm], goals: list[tuple[Pose, float]], n_physics_steps: int) -> None:
+def step_together(arms: list[RobosuiteArm], goals: list[tuple[RigidPose, float]], n_physics_steps: int) -> None:
     """Moves all arms of a scene toward their goals, each a pose and whether to close the gripper."""
     mujoco: Any = import_module("mujoco")
     model, data = arms[0].model, arms[0].data

@@ -11,10 +11,10 @@ from closedform.demos.catalog import PUSHT_ACTIONS, PUSHT_OBSERVATIONS
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.images import Images
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError
 from closedform.evaluation.pusht import PushT
 from closedform.evaluation.pusht_camera import CameraSettings
+from closedform.geometry.layout import Layout
 
 ENVIRONMENT = "pusht_pixels"
 CAMERA = "image"

@@ -9,11 +9,11 @@ import numpy as np
 from closedform.demos.catalog import PUSHT_ACTIONS, PUSHT_OBSERVATIONS
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
 from closedform.evaluation.environment import StepResult
 from closedform.evaluation.pusht import PushT
 from closedform.evaluation.pusht_camera import CameraSettings
+from closedform.geometry.layout import Layout
 from closedform.progress import progress_bar
 from closedform.vision import Body, PlaneView, SeenPose
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Layout
 from closedform.errors import DataError
 from closedform.evaluation.environment import Environment, make_environment
+from closedform.geometry.layout import Layout
 
 
 def record(

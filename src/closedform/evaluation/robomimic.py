@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.encoding import axis_angle_of, matrix_of_axis_angle
 from closedform.demos.episode import Episode
 from closedform.demos.formats.robomimic import controller_of, is_absolute
 from closedform.demos.load import load_demos
@@ -25,7 +24,9 @@ from closedform.demos.robomimic_tasks import TASKS
 from closedform.errors import ClosedFormWarning, ConfigError, DataError, MissingExtraError
 from closedform.evaluation.environment import StepResult
 from closedform.evaluation.mujoco_library import import_mujoco
-from closedform.evaluation.operational_space import Arm, Pose, step_together
+from closedform.evaluation.operational_space import RobosuiteArm, step_together
+from closedform.geometry.rigid_pose import RigidPose
+from closedform.geometry.so3 import axis_angle_of, matrix_of_axis_angle
 
 _RATE = 20.0
 _PICTURE = 512  # pixels
@@ -57,8 +58,8 @@ class Robomimic:
         self.action_layout = self.task.action_layout
         self.max_steps = self.task.max_steps
         _robosuite(task)  # reports missing packages now
-        self._arms: list[Arm] = []
-        self._first_poses: list[Pose] = []
+        self._arms: list[RobosuiteArm] = []
+        self._first_poses: list[RigidPose] = []
         self._closes = False
         self._renderer: Any = None
 
@@ -69,7 +70,7 @@ class Robomimic:
             return _make(self.task.name)
 
     @property
-    def arms(self) -> list[Arm]:
+    def arms(self) -> list[RobosuiteArm]:
         """The arms of the current episode."""
         return self._arms
 
@@ -151,7 +152,7 @@ class Robomimic:
             raise DataError(f"expected an action of {self.action_layout.width} finite numbers, found {action}")
         goals = []
         for hand in action.reshape(-1, 7):
-            goals.append((Pose(hand[:3].copy(), matrix_of_axis_angle(hand[None, 3:6])[0]), float(hand[6])))
+            goals.append((RigidPose(matrix_of_axis_angle(hand[3:6]), hand[:3].copy()), float(hand[6])))
         self._closes = goals[0][1] > 0
         step_together(self._arms, goals, round(self._env.control_timestep / self._env.model_timestep))
         success = bool(self._env._check_success())
@@ -209,19 +210,19 @@ class Robomimic:
 
     def action_to(self, position: np.ndarray, closed: bool) -> np.ndarray:
         """The action that moves the first hand to a position, with the rotation it began with; others keep still."""
-        poses = [Pose(position, self._first_poses[0].axes), *self._first_poses[1:]]
+        poses = [RigidPose(self._first_poses[0].rotation, position), *self._first_poses[1:]]
         grips = np.array([closed, *[False] * (len(poses) - 1)]) * 2.0 - 1.0
         hands = zip(poses, grips, strict=True)
-        return np.concatenate([[*pose.position, *axis_angle_of(pose.axes), grip] for pose, grip in hands])
+        return np.concatenate([[*pose.position, *axis_angle_of(pose.rotation), grip] for pose, grip in hands])
 
     def closed(self) -> bool:
         """Whether the first gripper was last commanded to close."""
         return self._closes
 
     def _begin(self) -> np.ndarray:
-        self._arms = [Arm(robot) for robot in self._env.robots]
+        self._arms = [RobosuiteArm(robot) for robot in self._env.robots]
         self._closes = False
-        self._first_poses = [Pose(*map(np.array, arm.pose)) for arm in self._arms]
+        self._first_poses = [RigidPose(*map(np.array, arm.pose)) for arm in self._arms]
         return self._observe()
 
     def keyed(self) -> dict[str, np.ndarray]:

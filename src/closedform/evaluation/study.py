@@ -15,7 +15,6 @@ from closedform.demos.catalog import CATALOG
 from closedform.demos.chosen_layouts import choose_layouts, parse_layouts
 from closedform.demos.demos import Demos
 from closedform.demos.inference.inferred import InferredLayouts
-from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
 from closedform.device import check_device
 from closedform.errors import ConfigError, LoadError, SaveError
@@ -37,6 +36,7 @@ from closedform.evaluation.pool import Workers
 from closedform.evaluation.processes import as_workers
 from closedform.evaluation.subject import Subject
 from closedform.files import check_writable
+from closedform.geometry.layout import Layout
 from closedform.policies.choice import CHOICES, make_policy
 from closedform.policies.folder import SHIPPED
 from closedform.policies.policy import Policy

@@ -16,7 +16,7 @@ from closedform.evaluation.pool import Task, Workers
 from closedform.evaluation.processes import as_workers
 from closedform.evaluation.robomimic import Robomimic, environment_arguments
 from closedform.experts.partial import Partial
-from closedform.experts.record import Recorded, record
+from closedform.experts.record import RecordedEpisode, record
 from closedform.files import check_writable
 
 _HOPELESS = 50  # consecutive failures after which an expert counts as broken
@@ -75,9 +75,9 @@ def generate(
 
 def _recordings(
     task: str, seeds: Iterator[int], workers: Workers
-) -> Generator[tuple[int, Recorded | None], None, None]:
+) -> Generator[tuple[int, RecordedEpisode | None], None, None]:
     """Yields the episodes of seeds, which count up, in order."""
-    early: dict[int, Recorded | None] = {}
+    early: dict[int, RecordedEpisode | None] = {}
     first = next(seeds)
     with workers.pool([ExpertJob(task)]) as pool:
         for done, recorded in pool.results(Task(0, seed) for seed in chain([first], seeds)):
@@ -97,7 +97,7 @@ class ExpertJob:
     def __reduce__(self) -> tuple[Any, ...]:
         return ExpertJob, (self._task,)
 
-    def run(self, seed: int) -> Recorded | None:
+    def run(self, seed: int) -> RecordedEpisode | None:
         """The episode of a seed; None if the expert failed."""
         if not self._scene:
             self._scene.append(Robomimic(self._task))

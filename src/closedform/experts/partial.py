@@ -14,7 +14,7 @@ import numpy as np
 from closedform import __version__
 from closedform.errors import LoadError
 from closedform.evaluation.robomimic import environment_arguments
-from closedform.experts.record import Recorded
+from closedform.experts.record import RecordedEpisode
 from closedform.files import appearing, read_json, write_file
 
 _FACTS = "generation.json"
@@ -60,7 +60,7 @@ class Partial:
                 f"{folder}: expected consecutive seeds from {seed}, found missing ones: remove it to start over"
             )
 
-    def add(self, seed: int, recorded: Recorded | None) -> None:
+    def add(self, seed: int, recorded: RecordedEpisode | None) -> None:
         """Adds the episode of a seed, written atomically."""
         if recorded is None:
             write_file(self._folder / f"seed_{seed}.failed", "")
@@ -106,7 +106,7 @@ class Partial:
             return file.id.get_file_image()
 
 
-def _write(group: Any, seed: int, recorded: Recorded) -> None:
+def _write(group: Any, seed: int, recorded: RecordedEpisode) -> None:
     n = len(recorded.actions)
     group.attrs.update(num_samples=n, model_file=recorded.model, seed=seed)
     arrays = {

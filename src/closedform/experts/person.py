@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from closedform.demos.encoding import axis_angle_of, columns_of_quaternion, matrix_of_axis_angle, rotation_matrix
 from closedform.evaluation.robomimic import Robomimic
+from closedform.geometry.so3 import axis_angle_of, columns_of_quaternion, matrix_of_axis_angle, rotation_matrix
 
 _Point = Sequence[float] | np.ndarray
 
@@ -20,7 +20,7 @@ _STEADINESS = 0.85  # fraction of the tremor that carries to the next step
 _PATIENCE = 25  # steps that a person waits for the hand to arrive
 
 
-class Command(NamedTuple):
+class HandCommand(NamedTuple):
     """A target for a hand: position (3,), axes (3, 3), and whether its gripper opens (-1) or closes (1)."""
 
     position: np.ndarray
@@ -46,7 +46,7 @@ class Person:
 
     def __init__(self, environment: Robomimic, rng: np.random.Generator, hand: int = 0):
         self.environment, self.rng, self.hand = environment, rng, hand
-        self.position, self.axes = environment.arms[hand].pose
+        self.axes, self.position = environment.arms[hand].pose
         self.closing = _OPEN
         self.pace = float(rng.uniform(0.8, 1.3))
         self.clumsiness = float(rng.uniform(0.5, 1.5))
@@ -55,7 +55,7 @@ class Person:
     @property
     def here(self) -> np.ndarray:
         """The position of the hand, (3,)."""
-        return self.environment.arms[self.hand].pose[0]
+        return self.environment.arms[self.hand].pose.position
 
     def move(
         self,
@@ -66,7 +66,7 @@ class Person:
         care: float = 0.0,
         within: float = 0.01,
         patience: int = _PATIENCE,
-    ) -> Iterator[Command]:
+    ) -> Iterator[HandCommand]:
         """Moves to a pose with a smooth start and stop, then waits until the hand arrives or `patience` runs out.
 
         Args:
@@ -96,7 +96,7 @@ class Person:
 
     def wander(
         self, position: _Point, axes: np.ndarray | None = None, *, spread: float = 0.03, **how: Any
-    ) -> Iterator[Command]:
+    ) -> Iterator[HandCommand]:
         """Moves to a pose, sometimes with a detour or a pause on the way."""
         position = np.asarray(position, np.float64)
         if self.rng.random() < 0.4:
@@ -109,7 +109,7 @@ class Person:
 
     def approach(
         self, position: _Point, axes: np.ndarray | None = None, *, error: float = 0.008, **how: Any
-    ) -> Iterator[Command]:
+    ) -> Iterator[HandCommand]:
         """Moves to a pose, often missing it a little at first and then correcting."""
         position = np.asarray(position, np.float64)
         if self.rng.random() < 0.5:
@@ -120,32 +120,32 @@ class Person:
         else:
             yield from self.wander(position, axes, **how)
 
-    def hold(self, steps: int, *, care: float = 0.0) -> Iterator[Command]:
+    def hold(self, steps: int, *, care: float = 0.0) -> Iterator[HandCommand]:
         """Stays for some steps."""
         for _ in range(steps):
             yield self._command(care)
 
-    def wait_until(self, holds: Callable[[], bool], *, at_most: int = 300) -> Iterator[Command]:
+    def wait_until(self, holds: Callable[[], bool], *, at_most: int = 300) -> Iterator[HandCommand]:
         """Stays until a condition holds."""
         for _ in range(at_most):
             if holds():
                 break
             yield self._command(0.5)
 
-    def close(self, *, steps: int = 10) -> Iterator[Command]:
+    def close(self, *, steps: int = 10) -> Iterator[HandCommand]:
         """Closes the gripper and waits for it."""
         self.closing = _CLOSED
         yield from self.hold(steps + int(self.rng.integers(0, 4)), care=0.8)
 
-    def open(self, *, steps: int = 6) -> Iterator[Command]:
+    def open(self, *, steps: int = 6) -> Iterator[HandCommand]:
         """Opens the gripper and waits for it."""
         self.closing = _OPEN
         yield from self.hold(steps + int(self.rng.integers(0, 3)), care=0.8)
 
-    def _command(self, care: float) -> Command:
+    def _command(self, care: float) -> HandCommand:
         kick = self.rng.normal(0, _TREMOR * np.sqrt(1 - _STEADINESS**2), 3) * self.clumsiness
         self._tremor = _STEADINESS * self._tremor + kick
-        return Command(self.position + (1 - care) * self._tremor, self.axes, self.closing)
+        return HandCommand(self.position + (1 - care) * self._tremor, self.axes, self.closing)
 
 
 def above(position: np.ndarray, height: float) -> np.ndarray:

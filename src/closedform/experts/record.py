@@ -8,14 +8,16 @@ from typing import NamedTuple
 import numpy as np
 
 from closedform.evaluation.robomimic import Robomimic
-from closedform.experts.person import Command
+from closedform.experts.person import HandCommand
 from closedform.experts.single_arm import can, lift, square
 from closedform.experts.tool_hang import tool_hang
 from closedform.experts.transport import transport
 
 _AFTER = 10  # steps recorded from success on, as robosuite's own collection does
 
-EXPERTS: dict[str, Callable[[Robomimic, np.random.Generator], Iterator[Command] | Iterator[tuple[Command, ...]]]] = {
+EXPERTS: dict[
+    str, Callable[[Robomimic, np.random.Generator], Iterator[HandCommand] | Iterator[tuple[HandCommand, ...]]]
+] = {
     "lift": lift,
     "can": can,
     "square": square,
@@ -24,7 +26,7 @@ EXPERTS: dict[str, Callable[[Robomimic, np.random.Generator], Iterator[Command] 
 }
 
 
-class Recorded(NamedTuple):
+class RecordedEpisode(NamedTuple):
     """An episode as robomimic stores it.
 
     Attributes:
@@ -44,12 +46,12 @@ class Recorded(NamedTuple):
     model: str
 
 
-def record(environment: Robomimic, seed: int) -> Recorded | None:
+def record(environment: Robomimic, seed: int) -> RecordedEpisode | None:
     """Runs the expert of a task from the start state of a seed; None if it fails."""
     environment.reset(seed)
     observations, actions, successes, states, after = [], [], [], [], None
     for command in EXPERTS[environment.task.name](environment, np.random.default_rng(seed)):
-        commands = (command,) if isinstance(command, Command) else command
+        commands = (command,) if isinstance(command, HandCommand) else command
         observations.append(environment.keyed())
         states.append(environment.state())
         actions.append(np.concatenate([one.action() for one in commands]))
@@ -62,4 +64,4 @@ def record(environment: Robomimic, seed: int) -> Recorded | None:
     if not successes[-1]:
         return None
     stacked = {key: np.array([observed[key] for observed in observations]) for key in observations[0]}
-    return Recorded(seed, stacked, np.array(actions), np.array(successes), np.array(states), environment.model())
+    return RecordedEpisode(seed, stacked, np.array(actions), np.array(successes), np.array(states), environment.model())

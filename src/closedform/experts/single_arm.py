@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from closedform.evaluation.robomimic import Robomimic
-from closedform.experts.person import Command, Person, above, nearest_turn, object_pose, pointing_down, turned
+from closedform.experts.person import HandCommand, Person, above, nearest_turn, object_pose, pointing_down, turned
 
 
-def lift(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
+def lift(environment: Robomimic, rng: np.random.Generator) -> Iterator[HandCommand]:
     """Grasps the cube across two of its faces and lifts it."""
     person = Person(environment, rng)
     cube, axes = object_pose(environment, "cube")
@@ -25,7 +25,7 @@ def lift(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
     yield from person.hold(20)
 
 
-def can(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
+def can(environment: Robomimic, rng: np.random.Generator) -> Iterator[HandCommand]:
     """Grasps the can from above, carries it to its bin and drops it there."""
     person = Person(environment, rng)
     at = object_pose(environment, "Can")[0] + (*rng.uniform(-0.006, 0.006, 2), rng.uniform(-0.005, 0.02))
@@ -44,7 +44,7 @@ def can(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
     yield from person.hold(20)
 
 
-def square(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
+def square(environment: Robomimic, rng: np.random.Generator) -> Iterator[HandCommand]:
     """Grasps the nut at its handle, turns it to fit the peg, and lowers it over the peg."""
     person = Person(environment, rng)
     yield from person.hold(int(rng.integers(6, 12)))  # the nut is falling onto the table

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from closedform.demos.encoding import matrix_of_axis_angle
 from closedform.evaluation.robomimic import Robomimic
-from closedform.experts.person import Command, Person, object_pose
+from closedform.experts.person import HandCommand, Person, object_pose
+from closedform.geometry.so3 import matrix_of_axis_angle
 
 _GRIP = -0.034  # meters along the frame's rod from its corner to the middle of its grip
 _TIP = -0.221  # likewise, to the tip
@@ -27,7 +27,7 @@ _DOWN_ACROSS = np.array([[0.0, -1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 _Pose = tuple[np.ndarray, np.ndarray]
 
 
-def tool_hang(environment: Robomimic, rng: np.random.Generator) -> Iterator[Command]:
+def tool_hang(environment: Robomimic, rng: np.random.Generator) -> Iterator[HandCommand]:
     """Grasps the frame, sets it upright and lowers it into the mount; then puts the tool's hole over the hook."""
     person = Person(environment, rng)
     yield from person.hold(int(rng.integers(4, 9)))  # frame and tool are falling onto the table
@@ -35,7 +35,7 @@ def tool_hang(environment: Robomimic, rng: np.random.Generator) -> Iterator[Comm
     yield from _hang_tool(person)
 
 
-def _plant_frame(person: Person) -> Iterator[Command]:
+def _plant_frame(person: Person) -> Iterator[HandCommand]:
     """Grasps the frame at its grip, sets it upright over the mount, lowers it and lets go."""
     rng, environment = person.rng, person.environment
     corner, frame = object_pose(environment, "frame")
@@ -63,7 +63,7 @@ def _plant_frame(person: Person) -> Iterator[Command]:
     yield from person.move(away, speed=0.8, care=0.5, within=0.02)
 
 
-def _hang_tool(person: Person) -> Iterator[Command]:
+def _hang_tool(person: Person) -> Iterator[HandCommand]:
     """Grasps the tool at its grip, lowers its hole over the hook's upright end, tilts it under the arm and lets go."""
     rng, environment = person.rng, person.environment
     middle, tool = object_pose(environment, "tool")
@@ -112,13 +112,13 @@ def _hung(environment: Robomimic, tilt: float, place: tuple[float, float]) -> _P
     return corner + frame @ (_ARM + place[0], 0.0, place[1]) - axes @ _HOLE, axes
 
 
-def _settle(person: Person) -> Iterator[Command]:
+def _settle(person: Person) -> Iterator[HandCommand]:
     """Stays until the hand has come to rest."""
     still = 0
     for _ in range(30):
-        hand, axes = person.environment.arms[person.hand].pose
+        axes, hand = person.environment.arms[person.hand].pose
         yield from person.hold(1, care=0.9)
-        moved, turned = person.environment.arms[person.hand].pose
+        turned, moved = person.environment.arms[person.hand].pose
         at_rest = np.linalg.norm(moved - hand) < _STILL and np.linalg.norm(turned - axes) < _STILL_TURN
         still = still + 1 if at_rest else 0
         if still == 3:
@@ -134,7 +134,7 @@ def _carried(person: Person, name: str, goal: _Pose, allowance: float = 0.0) -> 
         goal: the goal pose of the object.
         allowance: the fraction of the hand's current sag below its target to add to the next target.
     """
-    hand, hand_axes = person.environment.arms[person.hand].pose
+    hand_axes, hand = person.environment.arms[person.hand].pose
     position, axes = object_pose(person.environment, name)
     turn = goal[1] @ axes.T
     return goal[0] + turn @ (hand - position) + allowance * (person.position - hand), turn @ hand_axes

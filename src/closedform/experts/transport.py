@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from closedform.demos.encoding import matrix_of_axis_angle
 from closedform.evaluation.robomimic import Robomimic
-from closedform.experts.person import Command, Person, above, object_pose, pointing_down
+from closedform.experts.person import HandCommand, Person, above, object_pose, pointing_down
+from closedform.geometry.so3 import matrix_of_axis_angle
 
 _HANDOVER = np.array([0.0, -0.07, 1.06])  # where the hammer's middle is handed over
 # Radians that a hand leans back toward its own base:
@@ -21,12 +21,12 @@ _LONG = 700  # steps, more than an episode has left
 _GIVING, _TAKING = 0, 1
 
 
-def transport(environment: Robomimic, rng: np.random.Generator) -> Iterator[tuple[Command, Command]]:
+def transport(environment: Robomimic, rng: np.random.Generator) -> Iterator[tuple[HandCommand, HandCommand]]:
     """One hand opens the bin and brings the hammer; the other clears the trash and puts the hammer in its bin."""
     return zip(_give(Person(environment, rng, _GIVING)), _take(Person(environment, rng, _TAKING)), strict=False)
 
 
-def _give(person: Person) -> Iterator[Command]:
+def _give(person: Person) -> Iterator[HandCommand]:
     """Puts the lid aside, fetches the hammer, and holds it out until the other hand has it."""
     yield from _uncover(person)
     yield from _fetch(person)
@@ -38,7 +38,7 @@ def _give(person: Person) -> Iterator[Command]:
     yield from person.hold(_LONG)
 
 
-def _take(person: Person) -> Iterator[Command]:
+def _take(person: Person) -> Iterator[HandCommand]:
     """Clears the trash, takes the hammer from the other hand, and puts it in the target bin."""
     yield from _clear(person)
     yield from _receive(person)
@@ -47,7 +47,7 @@ def _take(person: Person) -> Iterator[Command]:
     yield from person.hold(_LONG)
 
 
-def _uncover(person: Person) -> Iterator[Command]:
+def _uncover(person: Person) -> Iterator[HandCommand]:
     """Takes the lid by its handle and puts it on the table beside the bin."""
     rng = person.rng
     handle, axes = object_pose(person.environment, "lid_handle")
@@ -66,7 +66,7 @@ def _uncover(person: Person) -> Iterator[Command]:
     yield from person.move((*aside[:2], high), grasp, speed=1.2, within=0.04, patience=5)
 
 
-def _fetch(person: Person) -> Iterator[Command]:
+def _fetch(person: Person) -> Iterator[HandCommand]:
     """Grasps the hammer by the half of its handle on this hand's side, and lifts it out of the bin."""
     rng = person.rng
     hammer, axes = object_pose(person.environment, "payload")
@@ -80,7 +80,7 @@ def _fetch(person: Person) -> Iterator[Command]:
     yield from person.move(out, grasp, speed=0.9, within=0.03, patience=5)
 
 
-def _hold_out(person: Person) -> Iterator[Command]:
+def _hold_out(person: Person) -> Iterator[HandCommand]:
     """Brings the hammer to the handover point, pointing at the other hand."""
     at = _HANDOVER + person.rng.normal(0, 0.006, 3)
     held = _leaning(pointing_down(np.array([-1.0, 0.0])), _GIVES)
@@ -88,7 +88,7 @@ def _hold_out(person: Person) -> Iterator[Command]:
         yield from move(_carrying(person, at, held), held, care=0.5, within=0.01)
 
 
-def _clear(person: Person) -> Iterator[Command]:
+def _clear(person: Person) -> Iterator[HandCommand]:
     """Picks up the trash and drops it in the trash bin."""
     rng, environment = person.rng, person.environment
     trash, axes = object_pose(environment, "trash")
@@ -107,7 +107,7 @@ def _clear(person: Person) -> Iterator[Command]:
     yield from person.move((*over, high), down, within=0.04, patience=5)
 
 
-def _receive(person: Person) -> Iterator[Command]:
+def _receive(person: Person) -> Iterator[HandCommand]:
     """Waits above the handover point, and grasps the half of the hammer's handle on this hand's side."""
     rng, environment = person.rng, person.environment
     grasp = _leaning(pointing_down(np.array([1.0, 0.0])), _TAKES)
@@ -122,7 +122,7 @@ def _receive(person: Person) -> Iterator[Command]:
     yield from person.close()
 
 
-def _deposit(person: Person) -> Iterator[Command]:
+def _deposit(person: Person) -> Iterator[HandCommand]:
     """Moves the hammer over the target bin and lets go of it there."""
     rng, environment = person.rng, person.environment
     side = object_pose(environment, "payload")[1][1, 2]
@@ -136,7 +136,7 @@ def _deposit(person: Person) -> Iterator[Command]:
     yield from person.move(above(person.position, 0.15), within=0.04)
 
 
-def _let_go(person: Person) -> Iterator[Command]:
+def _let_go(person: Person) -> Iterator[HandCommand]:
     """Opens the gripper and waits until it is open."""
     yield from person.open(steps=3)
     yield from person.wait_until(lambda: _opening(person.environment, person.hand) > 0.07, at_most=20)
@@ -144,7 +144,7 @@ def _let_go(person: Person) -> Iterator[Command]:
 
 def _carrying(person: Person, at: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """The position of the hand, with axes (3, 3), that brings the grasped hammer to a position."""
-    position, now = person.environment.arms[person.hand].pose
+    now, position = person.environment.arms[person.hand].pose
     return at - axes @ now.T @ (object_pose(person.environment, "payload")[0] - position)
 
 
@@ -156,13 +156,13 @@ def _is_held_out(environment: Robomimic) -> bool:
 
 def _has_taken(environment: Robomimic) -> bool:
     """Whether the taking hand has closed on the hammer."""
-    near = np.linalg.norm(environment.arms[_TAKING].pose[0] - object_pose(environment, "payload")[0]) < 0.13
+    near = np.linalg.norm(environment.arms[_TAKING].pose.position - object_pose(environment, "payload")[0]) < 0.13
     return bool(near and _opening(environment, _TAKING) < 0.035)
 
 
 def _has_given(environment: Robomimic) -> bool:
     """Whether the giving hand has let go of the hammer and moved away."""
-    away = environment.arms[_GIVING].pose[0][2] - object_pose(environment, "payload")[0][2] > 0.05
+    away = environment.arms[_GIVING].pose.position[2] - object_pose(environment, "payload")[0][2] > 0.05
     return bool(away and _opening(environment, _GIVING) > 0.06)
 
 

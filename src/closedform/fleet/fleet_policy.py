@@ -17,13 +17,13 @@ from closedform.background import in_background
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.faults import find_faults
-from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, DataError, LoadError
 from closedform.files import read_json
 from closedform.fleet.fleet_row import REMOVED, FleetRow, read_layouts
 from closedform.fleet.fleet_table import FleetTable, check_alike, checked_uri, live
-from closedform.fleet.replica import Change, Origin, Replica
+from closedform.fleet.replica import Change, Replica, ReplicaOrigin
 from closedform.fleet.where import Where
+from closedform.geometry.layout import Layout
 from closedform.policies.closed_form import ClosedFormPolicy
 from closedform.policies.config import PolicyConfig
 from closedform.policies.model_spec import Choices
@@ -214,7 +214,7 @@ class FleetPolicy(ClosedFormPolicy):
         rows = table.rows(self._where)
         there = list(live(rows).values())
         check_alike(there, self._uri, self._where)
-        origin = Origin(self._uri, table.identity, self._where.to_json(), there[0].layout, there[0].rate)
+        origin = ReplicaOrigin(self._uri, table.identity, self._where.to_json(), there[0].layout, there[0].rate)
         self._replica.begin(origin)
         return self._fetch(table, there)
 

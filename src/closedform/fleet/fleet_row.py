@@ -16,10 +16,10 @@ import numpy as np
 
 from closedform.demos.demos import check_episode, valid_rate
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, DataError
 from closedform.files import parse_json
 from closedform.fleet.where import LABELS, check_label, microseconds
+from closedform.geometry.layout import Layout
 
 EPISODE, REMOVED = "episode", "removed"
 LIGHT = ("episode", "kind", "task", "site", "robot", "outcome", "time", "n_steps", "rate", "layout", "n_bytes")

@@ -40,7 +40,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Origin:
+class ReplicaOrigin:
     """What a replica is a replica of.
 
     Attributes:
@@ -89,7 +89,7 @@ class Replica:
         """Lets other processes use the folder."""
         self._lock.close()
 
-    def begin(self, origin: Origin) -> None:
+    def begin(self, origin: ReplicaOrigin) -> None:
         """Notes what it is a replica of."""
         content = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(origin)}
         write_file(self.folder / "replica.json", json.dumps(content, indent=2) + "\n")
@@ -181,7 +181,7 @@ class Replica:
         records = np.frombuffer(data[: len(data) // _NAME.itemsize * _NAME.itemsize], _NAME)
         return {int(record["number"]): record["name"].tobytes().hex() for record in records}
 
-    def _read_origin(self) -> Origin | None:
+    def _read_origin(self) -> ReplicaOrigin | None:
         path = self.folder / "replica.json"
         if not path.is_file():
             return None
@@ -190,7 +190,7 @@ class Replica:
         if not known or content.get("format_version") != FORMAT_VERSION:
             raise LoadError(f"{path}: expected a fleet's replica of format {FORMAT_VERSION}, found another file")
         try:
-            origin = Origin(**{field.name: content[field.name] for field in fields(Origin)})
+            origin = ReplicaOrigin(**{field.name: content[field.name] for field in fields(ReplicaOrigin)})
             read_layouts(origin.layout)
         except (KeyError, TypeError, ClosedFormError) as error:
             raise LoadError(f"{path}: expected a fleet's replica, found {error!r}; remove the folder") from error

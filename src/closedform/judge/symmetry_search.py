@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import ROTATIONS, Layout
 from closedform.errors import ClosedFormError
+from closedform.geometry.layout import ROTATIONS, Layout
 from closedform.judge.shrinkage import prediction_errors
 from closedform.rewrites.copies import Symmetry, is_declared
 from closedform.transfer.transfer import Transfer

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Rows(NamedTuple):
+class RowsRecord(NamedTuple):
     """Demonstrated windows.
 
     Attributes:
@@ -165,7 +165,7 @@ class Sampling(NamedTuple):
     stop_at: float
 
 
-class Draws(NamedTuple):
+class RandomDraws(NamedTuple):
     """Random numbers.
 
     Attributes:

@@ -33,7 +33,7 @@ SECOND_TILES = ((64, 2048, True),)  # the same for samples whose neighbors were 
 BLOCK = 64  # neighbors measured at once
 
 
-class Problem(NamedTuple):
+class DiffusionProblem(NamedTuple):
     """What all samples read. B plans, n samples each, k neighbors, M perturbations.
 
     Attributes:
@@ -67,7 +67,7 @@ class Measured(NamedTuple):
     n_samples: Any
 
 
-class State(NamedTuple):
+class DiffusionState(NamedTuple):
     """The state of the samples.
 
     Attributes:
@@ -100,7 +100,7 @@ def _perturbations_of(perturbations, plan, n_perturbations, size, ROWS: tl.const
 
 @triton.jit
 def _measure(problem, measured, state, BLOCK: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Fills `measured` for some neighbors of one measurement; see `Problem` for the arguments."""
+    """Fills `measured` for some neighbors of one measurement; see `DiffusionProblem` for the arguments."""
     chunks, perturbations, size = problem.chunks, problem.perturbations, problem.size
     n_neighbors, n_perturbations = problem.n_neighbors, problem.n_perturbations
     program = tl.program_id(0).to(tl.int64)
@@ -139,9 +139,9 @@ def _diffuse_tile(
     """One sample of one plan through all steps. Logits are in units of log 2.
 
     Args:
-        problem: `Problem`.
+        problem: `DiffusionProblem`.
         measured: `Measured`, as `_measure` fills it.
-        state: `State`.
+        state: `DiffusionState`.
         STEPS: S.
         TILE, WATCH, BLOCK: neighbors that are weighted, that are bounded, and that are bounded at once.
         EXACT: whether to compute the watched neighbors' own l_ij if the better bound comes too close as well.
@@ -265,7 +265,7 @@ def diffuse(
     cut: float,
     tiles: tuple[tuple[int, int, bool], ...] = TILES,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Runs noise (B, n, D) through all steps; see `Problem` for the arguments.
+    """Runs noise (B, n, D) through all steps; see `DiffusionProblem` for the arguments.
 
     Returns:
         The chunks (B, n, D), and (B, n) what is left over: 1 if more neighbors matter than were weighted, so that the
@@ -274,7 +274,7 @@ def diffuse(
     n_plans, n_samples, size = noise.shape
     n_perturbations, n_neighbors = perturbations.shape[1], log_weights.shape[1]
     rows, width = _power_of_two(n_perturbations), _power_of_two(size)
-    problem = Problem(
+    problem = DiffusionProblem(
         chunks,
         offsets,
         log_weights,
@@ -289,7 +289,7 @@ def diffuse(
         cut,
     )
     left_over = torch.ones((n_plans, n_samples), dtype=torch.int32, device=noise.device)
-    state = State(torch.empty_like(noise), torch.zeros_like(left_over), left_over)
+    state = DiffusionState(torch.empty_like(noise), torch.zeros_like(left_over), left_over)
     n_measured = n_samples  # at first all samples of a plan are measured from the same neighbor
     for tile, watch, exact in tiles:
         n_measurements = n_plans * n_samples // n_measured

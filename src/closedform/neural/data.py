@@ -8,8 +8,8 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.faults import refuse_faults
-from closedform.demos.layout import Layout
 from closedform.errors import DataError
+from closedform.geometry.layout import Layout
 from closedform.neural.config import NeuralConfig
 from closedform.store.in_memory import InMemory
 from closedform.store.spec import ModelSpec

@@ -10,9 +10,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from closedform.demos.layout import Layout
 from closedform.errors import LoadError
 from closedform.files import name_of
+from closedform.geometry.layout import Layout
 from closedform.neural.config import UNetConfig
 from closedform.neural.data import Normalization
 from closedform.neural.policy import NeuralPolicy, count_weights, make_network

@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import save_file
 
 from closedform.demos.episode import real_array
-from closedform.demos.layout import Layout
 from closedform.device import choose_device
 from closedform.diffusion.denoiser import Denoiser
 from closedform.diffusion.predictor import Predictor
 from closedform.diffusion.sampler import SAMPLERS, Callback
 from closedform.errors import DataError, LoadError
 from closedform.files import crc32
+from closedform.geometry.layout import Layout
 from closedform.neural.compact import compacted, expanded, n_steps
 from closedform.neural.config import NeuralConfig, UNetConfig
 from closedform.neural.data import Normalization, TrainingData

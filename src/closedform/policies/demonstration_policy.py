@@ -17,9 +17,9 @@ from closedform.demos.chosen_layouts import choose_layouts
 from closedform.demos.demos import Demos, as_episode, check_episode
 from closedform.demos.episode import Episode, real_array
 from closedform.demos.faults import check_new, refuse_faults
-from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
 from closedform.files import crc32
+from closedform.geometry.layout import Layout
 from closedform.limits import check_size
 from closedform.parameters import name_parameters, shown
 from closedform.policies.backends.backend import Backend

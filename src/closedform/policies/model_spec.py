@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError
+from closedform.geometry.layout import Layout
 from closedform.judge.symmetry_search import find_mirrored
 from closedform.policies.config import KernelConfig, PolicyConfig
 from closedform.rewrites.copies import Symmetry

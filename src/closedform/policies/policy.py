@@ -11,10 +11,10 @@ import numpy as np
 
 from closedform.demos.demos import check_rotations
 from closedform.demos.episode import real_array
-from closedform.demos.layout import Layout
 from closedform.device import check_device
 from closedform.errors import ConfigError, DataError
 from closedform.finite import all_finite
+from closedform.geometry.layout import Layout
 from closedform.parameters import shown
 from closedform.policies.agent import Agent
 from closedform.policies.named_observation import read_named

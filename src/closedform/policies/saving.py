@@ -13,9 +13,9 @@ from safetensors.numpy import save_file
 
 from closedform.demos.demos import Demos
 from closedform.demos.formats.common import known_names
-from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ClosedFormWarning, ConfigError, LoadError, MissingExtraError
 from closedform.files import crc32
+from closedform.geometry.layout import Layout
 from closedform.policies.folder import (
     EDITED,
     FILES,

@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.encoding import Encoding, nearest_rotation, two_columns
 from closedform.demos.episode import Episode
-from closedform.demos.layout import ROTATIONS, Entry, Layout
-from closedform.demos.symmetry import MOST_IMAGES, BodySymmetry
 from closedform.errors import ConfigError, DataError
-from closedform.rewrites.mirror import Mirror, find_mirror, rotations_of
+from closedform.geometry.body_symmetry import MOST_IMAGES, BodySymmetry
+from closedform.geometry.encoding import Encoding, rotations_of
+from closedform.geometry.layout import ROTATIONS, Entry, Layout
+from closedform.geometry.so3 import nearest_rotation, two_columns
+from closedform.rewrites.mirror import Mirror, find_mirror
 from closedform.rewrites.rewrite import Rewrite
 
 _ALIKE = 0.3  # by which commanded axes may differ from observed ones and count as the same

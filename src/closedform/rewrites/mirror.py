@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.encoding import Encoding, rotation_matrix
-from closedform.demos.layout import ROTATIONS, Entry, Layout
-from closedform.demos.symmetry import untwisted
 from closedform.errors import ConfigError, DataError
+from closedform.geometry.body_symmetry import untwisted
+from closedform.geometry.encoding import rotations_of
+from closedform.geometry.layout import ROTATIONS, Entry
 
 _AGREE = 0.5  # mean cosine of deviations, a full turn being those from one mirror plane of a body to the next
 _ALONG = 0.8  # cosine of the angle between mirrors that are one
@@ -100,12 +100,3 @@ def _normal(reflection: np.ndarray) -> np.ndarray:
     """The unit normal (3,) of a reflection's plane: I - M is 2 n n^T."""
     column = (np.eye(3) - reflection)[:, np.argmin(np.diag(reflection))]
     return column / np.linalg.norm(column)
-
-
-def rotations_of(entry: Entry, values: np.ndarray) -> np.ndarray:
-    """Rotations (n, 3, 3) of the numbers of an entry."""
-    encoded = Encoding(Layout((replace(entry, symmetry=None),))).encode(values)
-    if entry.kind != "angle":
-        return rotation_matrix(encoded)
-    cos, sin, zero = encoded[:, 0], encoded[:, 1], np.zeros(len(values))
-    return rotation_matrix(np.stack([cos, sin, zero, -sin, cos, zero], axis=1))

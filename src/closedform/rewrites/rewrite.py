@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Layout
+from closedform.geometry.layout import Layout
 
 T = TypeVar("T", bound="Rewrite")
 

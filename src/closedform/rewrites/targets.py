@@ -13,8 +13,8 @@ from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
 from closedform.demos.inference.commands import find_commands
 from closedform.demos.inference.sample import WIDEST, Sample
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError
+from closedform.geometry.layout import Layout
 from closedform.rewrites.rewrite import Rewrite
 
 _LARGEST = 1e12  # scale, so that dividing by it stays finite

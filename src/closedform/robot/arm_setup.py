@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError, LoadError
 from closedform.files import read_json
+from closedform.geometry.layout import Layout
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.policies.policy import Policy
 from closedform.robot.control_config import ControlConfig, Workspace

@@ -313,12 +313,12 @@ class Run(Choosing, ChoosingLayouts):
     @contextlib.contextmanager
     def _viewing(self, perception: MarkerPerception, plane: Workplane, operator: Operator) -> Iterator[View | None]:
         from closedform.robot.page import Page
-        from closedform.robot.view import Drawing, Film
+        from closedform.robot.view import Film, Overlay
 
         if self.view is None:
             yield None
             return
-        drawing = Drawing(perception, plane)
+        drawing = Overlay(perception, plane)
         if self.view == "browser":
             view = Page(drawing, operator)
             print(f"view: {view.address}; it begins once the page is open", flush=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from closedform.demos.layout import Entry, Layout
 from closedform.demos.recorder import Recorder
 from closedform.errors import ArmError, ClosedFormError
+from closedform.geometry.layout import Entry, Layout
 from closedform.robot.command import Command, Mode, Status
 from closedform.robot.controller import Controller
 from closedform.robot.interfaces import Arm

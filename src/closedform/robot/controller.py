@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from closedform.geometry.rigid_pose import RigidPose
+from closedform.geometry.so3 import axis_angle_of
 from closedform.robot.command import Command, Mode
 from closedform.robot.control_config import ControlConfig, Workspace
 from closedform.robot.interfaces import ArmState
-from closedform.robot.kinematics import Kinematics, Pose, rotation_error
-from closedform.robot.reference import Reference
+from closedform.robot.kinematics import Kinematics
+from closedform.robot.reference import ReferencePoint
 
 _AHEAD = 0.03  # meters by which the reference may be ahead of the commands
 _GAP = 0.5  # seconds between ticks after which an arm that got no commands stands still
@@ -50,7 +52,7 @@ class Controller:
         self.limits = config.limits(kinematics)
         self.mode, self.reason, self.stops, self.sequence = Mode.HOLD, "", 0, 0
         self.joints, self.velocities = np.zeros(6), np.zeros(6)
-        self._reference: Reference | None = None
+        self._reference: ReferencePoint | None = None
         self._rotation = np.eye(3)
         self._alarm_since: float | None = None
         self._started, self._ticked = False, np.inf
@@ -172,7 +174,7 @@ class Controller:
         pose, jacobian = self.kinematics.jacobian(self.joints)
         here = plane.from_base(pose.position)
         if self._reference is None:
-            self._reference = Reference(
+            self._reference = ReferencePoint(
                 config, self.workspace, np.clip(here, self.workspace.lower, self.workspace.upper)
             )
             self._rotation = plane.tool_rotation(pose.rotation)
@@ -181,10 +183,10 @@ class Controller:
         reference.wait_for(here, _AHEAD)
         self._move(joint_velocity(pose, jacobian, self._goal(reference), self._forward(reference), config))
 
-    def _goal(self, reference: Reference) -> Pose:
-        return Pose(self.workspace.plane.to_base(reference.position), self._rotation)
+    def _goal(self, reference: ReferencePoint) -> RigidPose:
+        return RigidPose(self._rotation, self.workspace.plane.to_base(reference.position))
 
-    def _forward(self, reference: Reference) -> np.ndarray:
+    def _forward(self, reference: ReferencePoint) -> np.ndarray:
         """(3,), the reference's velocity in the base frame: the feed-forward."""
         return self.workspace.plane.axes @ reference.velocity
 
@@ -201,7 +203,7 @@ class Controller:
 
 
 def joint_velocity(
-    pose: Pose, jacobian: np.ndarray, goal: Pose, forward: np.ndarray, config: ControlConfig
+    pose: RigidPose, jacobian: np.ndarray, goal: RigidPose, forward: np.ndarray, config: ControlConfig
 ) -> np.ndarray:
     """(6,), the joint velocity that follows a goal, by damped least squares.
 
@@ -214,7 +216,7 @@ def joint_velocity(
     """
     twist = np.empty(6)
     twist[:3] = forward + config.gain * (goal.position - forward * config.period - pose.position)
-    twist[3:] = config.gain * rotation_error(goal.rotation, pose.rotation)
+    twist[3:] = config.gain * axis_angle_of(goal.rotation @ pose.rotation.T)
     left, values, right = np.linalg.svd(jacobian)
     smallest = float(values[-1])
     damped = (config.singular**2 - smallest**2) if smallest < config.singular else 0.0

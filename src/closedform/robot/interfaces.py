@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from closedform.demos.layout import Layout
+from closedform.geometry.layout import Layout
 from closedform.vision.camera import Image
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from closedform.errors import ArmError
+from closedform.geometry.rigid_pose import RigidPose
+from closedform.geometry.so3 import axis_angle_of
 from closedform.robot.control_config import ControlConfig
 from closedform.robot.controller import joint_velocity
-from closedform.robot.kinematics import Kinematics, Pose, rotation_error
+from closedform.robot.kinematics import Kinematics
 from closedform.robot.limits import Limits
 from closedform.robot.workplane import Workplane
 
@@ -25,10 +27,10 @@ def solve(kinematics: Kinematics, plane: Workplane, point: np.ndarray, start: np
     config = ControlConfig()
     for _ in range(_STEPS):
         pose, jacobian = kinematics.jacobian(joints)
-        off, turned = position - pose.position, rotation_error(rotation, pose.rotation)
+        off, turned = position - pose.position, axis_angle_of(rotation @ pose.rotation.T)
         if max(np.linalg.norm(off), np.linalg.norm(turned)) < _CLOSE:
             return joints
-        goal = Pose(pose.position + off * min(1.0, 0.1 / max(float(np.linalg.norm(off)), 1e-12)), rotation)
+        goal = RigidPose(rotation, pose.position + off * min(1.0, 0.1 / max(float(np.linalg.norm(off)), 1e-12)))
         step = joint_velocity(pose, jacobian, goal, np.zeros(3), config) / config.gain
         step *= min(1.0, 0.2 / max(float(np.max(np.abs(step))), 1e-12))
         joints = np.clip(joints + step, limits.lower, limits.upper)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from closedform.errors import ConfigError
+from closedform.geometry.rigid_pose import RigidPose
 
 _TURN = np.pi / 180
 
@@ -47,16 +48,11 @@ MODELS: dict[str, ArmModel] = {
 }
 
 
-class Pose(NamedTuple):
-    """The pose of the tool's tip in the base frame: `position` (3,) and `rotation` (3, 3)."""
-
-    position: np.ndarray
-    rotation: np.ndarray
-
-
 @dataclass(frozen=True)
 class Kinematics:
     """Where the tool is for given joints, and how it moves with them.
+
+    Poses are those of the tool's tip in the base frame.
 
     Attributes:
         model: the arm, a name in `MODELS` or its numbers.
@@ -107,12 +103,12 @@ class Kinematics:
         tip = np.array([p[k] + self.tool_length * z[k] for k in range(3)])
         return axes, origins, np.array([x, y, z]).T, tip
 
-    def pose(self, joints: np.ndarray) -> Pose:
+    def pose(self, joints: np.ndarray) -> RigidPose:
         """The tip's pose for joint angles (6,)."""
         _, _, rotation, position = self._chain(joints)
-        return Pose(position, rotation)
+        return RigidPose(rotation, position)
 
-    def jacobian(self, joints: np.ndarray) -> tuple[Pose, np.ndarray]:
+    def jacobian(self, joints: np.ndarray) -> tuple[RigidPose, np.ndarray]:
         """The tip's pose and (6, 6), its linear (first three rows) and angular velocity for each joint's speed."""
         axes, origins, rotation, position = self._chain(joints)
         jacobian = np.empty((6, 6))
@@ -120,15 +116,4 @@ class Kinematics:
         for i, ((zx, zy, zz), (ox, oy, oz)) in enumerate(zip(axes, origins, strict=True)):
             rx, ry, rz = px - ox, py - oy, pz - oz
             jacobian[:, i] = (zy * rz - zz * ry, zz * rx - zx * rz, zx * ry - zy * rx, zx, zy, zz)
-        return Pose(position, rotation), jacobian
-
-
-def rotation_error(target: np.ndarray, rotation: np.ndarray) -> np.ndarray:
-    """The rotation vector (3,), in the base frame, that turns `rotation` into `target`, both (3, 3)."""
-    turn = target @ rotation.T
-    sine = 0.5 * np.array([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])
-    size, cosine = float(np.linalg.norm(sine)), float((np.trace(turn) - 1) / 2)
-    if size < 1e-9 and cosine < 0:  # half a turn: any of the two directions will do
-        axis = turn[:, int(np.argmax(np.diag(turn)))] + np.eye(3)[int(np.argmax(np.diag(turn)))]
-        return np.pi * axis / np.linalg.norm(axis)
-    return sine * (np.arctan2(size, cosine) / size) if size > 1e-9 else sine
+        return RigidPose(rotation, position), jacobian

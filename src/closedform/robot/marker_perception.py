@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from closedform.demos.layout import Entry, Layout
 from closedform.errors import ConfigError
+from closedform.geometry.layout import Entry, Layout
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.robot.interfaces import ArmState, Estimate
 from closedform.robot.kinematics import Kinematics
 from closedform.robot.workplane import Workplane
 from closedform.vision.camera import Image
 from closedform.vision.marker_tracker import MarkerTracker
-from closedform.vision.rigid_pose import RigidPose
 
 
 class MarkerPerception:
@@ -57,7 +57,7 @@ class MarkerPerception:
             self.tracker.update(image)
         tip = self._kinematics.pose(state.joints)
         estimates = self.tracker.at(state.time)
-        poses = {self._hand: RigidPose(tip.rotation, tip.position)}
+        poses = {self._hand: tip}
         poses |= {name: one.pose for name, one in estimates.items() if one.pose is not None}
         numbers = [self._numbers(entry, poses.get(str(entry.body))) for entry in self._layout.entries]
         alarms = [one.lost for one in estimates.values() if one.lost]

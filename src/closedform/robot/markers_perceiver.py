@@ -10,8 +10,9 @@ from typing import Any, Self
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Entry, Layout
 from closedform.errors import ConfigError, DataError
+from closedform.geometry.layout import Entry, Layout
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.robot.arm_setup import ArmSetup
 from closedform.robot.workplane import Workplane
 from closedform.vision.camera import Image, Intrinsics
@@ -22,7 +23,6 @@ from closedform.vision.fit import fit_body
 from closedform.vision.markers import Markers
 from closedform.vision.perceiver import Perceiver, Progress, perceived_state, sample_images
 from closedform.vision.pinhole import project
-from closedform.vision.rigid_pose import RigidPose
 
 _N_IMAGES = 20  # that tell where the camera is
 _MOVED = 3.0  # pixels

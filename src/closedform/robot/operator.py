@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from closedform.demos.layout import Layout
+from closedform.geometry.layout import Layout
 from closedform.robot.arm_setup import position_columns
 from closedform.robot.interfaces import Estimate
 from closedform.robot.runner import Runner

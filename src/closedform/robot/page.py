@@ -18,8 +18,8 @@ import numpy as np
 from closedform.errors import ConfigError
 from closedform.robot.journal import png
 from closedform.robot.operator import Operator
-from closedform.robot.runner import Step
-from closedform.robot.view import Drawing
+from closedform.robot.runner import RunStep
+from closedform.robot.view import Overlay
 
 _HTML = Path(__file__).with_name("page.html")
 _NEXT = b"--picture\r\nContent-Type: image/png\r\n\r\n"
@@ -38,7 +38,7 @@ class Page:
         port: of the page; 0 takes any that is free.
     """
 
-    def __init__(self, drawing: Drawing, operator: Operator | None = None, port: int = 0):
+    def __init__(self, drawing: Overlay, operator: Operator | None = None, port: int = 0):
         self._drawing, self._operator, self._picture, self._number = drawing, operator, b"", 0
         self._condition, self._closed, self._token = threading.Condition(), False, secrets.token_urlsafe(16)
         self._looked, page = threading.Event(), self
@@ -63,7 +63,7 @@ class Page:
         self._thread = threading.Thread(target=self._server.serve_forever, name="closedform-view", daemon=True)
         self._thread.start()
 
-    def show(self, step: Step) -> None:
+    def show(self, step: RunStep) -> None:
         """Shows a picture to everybody who looks."""
         with self._condition:
             self._picture, self._number = png(self._drawing.draw(step)), self._number + 1

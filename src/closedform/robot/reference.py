@@ -1,4 +1,4 @@
-"""Reference: the point that follows timed waypoints smoothly, within the workspace."""
+"""ReferencePoint: the point that follows timed waypoints smoothly, within the workspace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from closedform.robot.control_config import ControlConfig, Workspace
 from closedform.robot.limits import braking_speed
 
 
-class Reference:
+class ReferencePoint:
     """A point on a spring and a damper that is drawn to the waypoints; it never leaves the workspace.
 
     Its speed is limited, its acceleration along each axis as well, and it slows down early enough to stop before the

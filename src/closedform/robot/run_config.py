@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError
+from closedform.geometry.layout import Layout
 from closedform.policies.policy import Policy
 
 

@@ -33,7 +33,7 @@ _RECOVERED = 20.0  # seconds that unlocking may take
 _THERE = 0.003  # meters
 
 
-class Step(NamedTuple):
+class RunStep(NamedTuple):
     """What a live view is shown of each step.
 
     Attributes:
@@ -95,7 +95,7 @@ class Runner:
         config: RunConfig | None = None,
         alarm: Callable[[Plan], str] | None = None,
         done: Callable[[np.ndarray], bool] | None = None,
-        watch: Callable[[Step], None] | None = None,
+        watch: Callable[[RunStep], None] | None = None,
     ):
         check_layouts(policy, perception.observation_layout)
         self.config, self._control_config = config or RunConfig(), control_config or ControlConfig()
@@ -295,7 +295,7 @@ class Runner:
         plan: Plan | None = None,
     ) -> None:
         if self._watch is not None:
-            self._watch(Step(image, estimate, command, status, plan, self._n_steps))
+            self._watch(RunStep(image, estimate, command, status, plan, self._n_steps))
 
     def _act(self, estimate: Estimate) -> tuple[np.ndarray | None, Plan | None, np.ndarray | None]:
         """The action (D_a,), the plan behind it, and this and the next targets (n, 2)."""

@@ -10,7 +10,7 @@ import numpy as np
 from closedform.evaluation.video import encode, require_av
 from closedform.files import check_writable, write_file
 from closedform.robot.marker_perception import MarkerPerception
-from closedform.robot.runner import Step
+from closedform.robot.runner import RunStep
 from closedform.robot.workplane import Workplane
 from closedform.vision.opencv import import_cv2
 from closedform.vision.pinhole import project
@@ -22,7 +22,7 @@ _GREEN, _ORANGE, _RED, _WHITE = (40, 200, 80), (255, 150, 30), (230, 40, 40), (2
 class View(Protocol):
     """Shows steps."""
 
-    def show(self, step: Step) -> None:
+    def show(self, step: RunStep) -> None:
         """Shows a step."""
         ...
 
@@ -31,7 +31,7 @@ class View(Protocol):
         ...
 
 
-class Drawing:
+class Overlay:
     """Draws on the camera's pictures.
 
     Args:
@@ -43,7 +43,7 @@ class Drawing:
         self._tracker, self._plane = perception.tracker, plane
         self._cv2 = import_cv2("a view")
 
-    def draw(self, step: Step) -> np.ndarray:
+    def draw(self, step: RunStep) -> np.ndarray:
         """(height, width, 3) uint8: outlines of markers, waypoints, the mode and alarms."""
         cv2, tracker = self._cv2, self._tracker
         if step.image is None:
@@ -80,14 +80,14 @@ class Film:
     They are kept as JPEG until then: plain ones of an hour take 30 GB, and H.264 takes too long for a control step.
     """
 
-    def __init__(self, path: Path, drawing: Drawing, rate: float):
+    def __init__(self, path: Path, drawing: Overlay, rate: float):
         require_av()
         check_writable(path)
         self._path, self._drawing, self._rate = path, drawing, rate
         self._cv2 = import_cv2("a view")
         self._frames: list[np.ndarray] = []
 
-    def show(self, step: Step) -> None:
+    def show(self, step: RunStep) -> None:
         """Adds a picture."""
         cv2 = self._cv2
         self._frames.append(cv2.imencode(".jpg", self._drawing.draw(step), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from closedform.demos.layout import ROTATIONS, Layout
+from closedform.geometry.layout import ROTATIONS, Layout
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.rewrites.targets import Targets
 from closedform.store.model import Model

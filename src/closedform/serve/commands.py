@@ -117,7 +117,7 @@ class Serve(Listening, Reading, Choosing, ChoosingLayouts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Monitor(Listening, Reading, ChoosingLayouts):
+class MonitorCommand(Listening, Reading, ChoosingLayouts):
     """Put an alarm in front of anyone's policy server that speaks openpi's protocol. See docs/serving.md.
 
     Clients connect to the monitor instead. Requests and replies pass through unchanged; to replies it adds whether the

@@ -24,7 +24,7 @@ _N_ROBOTS = 64  # named ones on one connection that are told apart
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MonitorVerdict:
     """What the monitor says about a request.
 
     Attributes:
@@ -82,9 +82,9 @@ class Monitor:
             "observation_keys": self._reader.keys,
         }
 
-    def open(self) -> Watch:
+    def open(self) -> ConnectionMonitor:
         """Begins to watch a connection."""
-        return Watch(self)
+        return ConnectionMonitor(self)
 
     def judge(self, request: Mapping[Any, Any], *, first: bool) -> dict[str, Any]:
         """Familiarity, nearest demonstrations and alarm for the observation in a request, as lists and numbers.
@@ -108,7 +108,7 @@ class Monitor:
         return self._reader.read(request)[0]
 
 
-class Watch:
+class ConnectionMonitor:
     """One connection: for how long the alarm of each robot has lasted, and the agents of the fallback.
 
     Args:
@@ -119,7 +119,7 @@ class Watch:
         self._monitor = monitor
         self._robots: OrderedDict[str, _Robot] = OrderedDict()
 
-    def look(self, message: Any) -> Verdict:
+    def look(self, message: Any) -> MonitorVerdict:
         """Judges a packed request, whatever it says that it asks for.
 
         One that cannot be unpacked raises the alarm, since the policy behind it may be able to read it.
@@ -134,24 +134,24 @@ class Watch:
         if isinstance(endpoint, str) and endpoint in ("reset", "add"):
             if endpoint == "reset":
                 robot.lasted, robot.session, robot.begins = 0, None, True
-            return Verdict({}, False, request, asks=False)
+            return MonitorVerdict({}, False, request, asks=False)
         facts = self._monitor.judge(request, first=robot.begins)
         robot.begins = False
         return self._verdict(robot, facts, request)
 
-    def _verdict(self, robot: _Robot, facts: dict[str, Any], request: Mapping[Any, Any]) -> Verdict:
+    def _verdict(self, robot: _Robot, facts: dict[str, Any], request: Mapping[Any, Any]) -> MonitorVerdict:
         robot.lasted = robot.lasted + 1 if facts["alarm"] else 0
         due = self._monitor.then != "tell" and robot.lasted >= self._monitor.after
         acting = "fallback" if due and self._monitor.then == "fallback" else "upstream"
-        return Verdict({**facts, "lasted": robot.lasted, "acting": acting}, due, request)
+        return MonitorVerdict({**facts, "lasted": robot.lasted, "acting": acting}, due, request)
 
-    def stopped(self, verdict: Verdict) -> str:
+    def stopped(self, verdict: MonitorVerdict) -> str:
         """What is said to a robot that is stopped."""
         known = verdict.facts.get("familiarity", {})
         why = verdict.facts.get("problem") or f"distance {known['distance']:.3g}, threshold {known['threshold']:.3g}"
         return f"stopped: out of the range of the demonstrations for {verdict.facts['lasted']} observations ({why})"
 
-    def reply(self, reply: Any, verdict: Verdict) -> Any:
+    def reply(self, reply: Any, verdict: MonitorVerdict) -> Any:
         """The reply of the policy behind it, with what the monitor says; byte for byte the same besides, unless it
         falls back. A `DataError` if a robot must not get it."""
         if not isinstance(reply, bytes):
@@ -177,7 +177,7 @@ class Watch:
             facts = {**facts, "alarm": True, "problem": problem}
         return with_key(reply, KEY, facts)
 
-    def _with_fallback(self, packed: bytes, reply: Any, verdict: Verdict) -> bytes:
+    def _with_fallback(self, packed: bytes, reply: Any, verdict: MonitorVerdict) -> bytes:
         """The reply with the actions of the fallback, if that is due; refuses replies whose actions do not match."""
         service, robot = self._monitor.fallback, self._robot(verdict.request)
         assert service is not None

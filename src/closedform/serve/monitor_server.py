@@ -10,7 +10,7 @@ from typing import Any
 
 from closedform.errors import ClosedFormError
 from closedform.serve.config import ServeConfig
-from closedform.serve.monitor import KEY, Monitor, Watch
+from closedform.serve.monitor import KEY, ConnectionMonitor, Monitor
 from closedform.serve.websocket_server import GOING_AWAY, INTERNAL_ERROR, LOG, WebSocketServer
 from closedform.wire import require, with_key
 
@@ -77,7 +77,7 @@ class MonitorServer(WebSocketServer):
             LOG.exception("a request failed: %s: %s", type(error).__name__, error)
             await self._refuse(connection, f"internal error of the monitor: {type(error).__name__}")
 
-    async def _pass_on(self, message: Any, connection: Any, behind: _Upstream, watch: Watch) -> None:
+    async def _pass_on(self, message: Any, connection: Any, behind: _Upstream, watch: ConnectionMonitor) -> None:
         loop = asyncio.get_running_loop()
         judging = loop.run_in_executor(self._threads, watch.look, message)
         if self._monitor.then == "stop":

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.episode import real_array
-from closedform.demos.layout import Layout
 from closedform.errors import DataError
+from closedform.geometry.layout import Layout
 from closedform.policies.named_observation import entry_names
 
 WHOLE = "observation"

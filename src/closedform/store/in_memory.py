@@ -12,7 +12,7 @@ import numpy as np
 from closedform.demos.episode import Episode
 from closedform.judge.relevance import n_judging, relevances
 from closedform.judge.shrinkage import choose_shrinkage
-from closedform.kernels.records import Rows as RowsRecord
+from closedform.kernels.records import RowsRecord
 from closedform.rewrites.endings import ended_alike
 from closedform.store.index import ExactIndex
 from closedform.store.model import Found, Model

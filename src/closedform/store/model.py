@@ -12,7 +12,7 @@ import numpy as np
 
 from closedform import kernels
 from closedform.demos.episode import Episode
-from closedform.kernels.records import Metric, Rows
+from closedform.kernels.records import Metric, RowsRecord
 from closedform.store.index import ExactIndex, Index
 from closedform.store.neighborhood import Neighborhood
 from closedform.store.recall import Recall
@@ -33,7 +33,7 @@ class Found(NamedTuple):
     """
 
     rows: np.ndarray
-    record: Rows
+    record: RowsRecord
     metric: Metric
 
 
@@ -57,7 +57,7 @@ class Storage(Protocol):
         """The model without an episode, given by its index in the store; relevance stays that of all episodes."""
         ...
 
-    def rows_record(self, model: Model) -> Rows | None:
+    def rows_record(self, model: Model) -> RowsRecord | None:
         """What the compiled planner reads if it searches all rows itself; None if the index is queried first."""
         ...
 
@@ -141,7 +141,7 @@ class Model:
         return self.transfer.normalized_chunks(self.store, rows, choice)
 
     @cached_property
-    def rows_record(self) -> Rows | None:
+    def rows_record(self) -> RowsRecord | None:
         """What the compiled planner reads if it searches all rows itself; None if the index is queried first."""
         return self.storage.rows_record(self)
 

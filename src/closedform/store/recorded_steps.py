@@ -15,7 +15,7 @@ from closedform.demos.episode import Episode
 from closedform.files import crc32
 from closedform.judge.relevance import n_judging, relevances
 from closedform.judge.shrinkage import choose_shrinkage
-from closedform.kernels.records import Rows
+from closedform.kernels.records import RowsRecord
 from closedform.snapshot import Snapshot
 from closedform.store.faiss_index import FaissIndex
 from closedform.store.model import Found, Model
@@ -253,12 +253,12 @@ class RecordedSteps:
         return None if self.opened is None else (RecordedSteps.reopen, (model.spec, *self.opened))
 
 
-def rows_record(model: Model, windows: Windows, rows: np.ndarray, features: np.ndarray | None = None) -> Rows:
+def rows_record(model: Model, windows: Windows, rows: np.ndarray, features: np.ndarray | None = None) -> RowsRecord:
     """What the compiled planner reads of some rows, whose features (m, D_z) may be known."""
     at = windows.locate(rows)
     observed = windows.observed(at)
     n_action_steps = model.spec.windows.n_action_steps
-    return Rows(
+    return RowsRecord(
         columns=np.ascontiguousarray((model.kernel.features(observed) if features is None else features).T),
         n_rows=len(rows),
         actions=windows.chunks(at).reshape(len(rows) * n_action_steps, -1),

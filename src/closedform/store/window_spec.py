@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closedform.demos.layout import Layout
+from closedform.geometry.layout import Layout
 from closedform.limits import check_size
 
 

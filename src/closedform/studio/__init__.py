@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from closedform.studio.public import Collection, EditLog, Pilot, Server, Session, Tape
+    from closedform.studio.public import Collection, EditLog, Pilot, Server, StudioSession, Tape
 
-__all__ = ["Collection", "EditLog", "Pilot", "Server", "Session", "Tape"]
+__all__ = ["Collection", "EditLog", "Pilot", "Server", "StudioSession", "Tape"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,8 +10,8 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, DataError, LoadError
+from closedform.geometry.layout import Layout
 from closedform.policies.demonstration_policy import DemonstrationPolicy
 from closedform.studio.edit_log import EditLog, read_edits
 from closedform.studio.take import Kind, Take

@@ -50,7 +50,7 @@ class Studio(Choosing):
     def run(self) -> None:
         """Loads everything, warms up, and serves the page until it is interrupted."""
         from closedform.evaluation.environment import make_environment
-        from closedform.studio import Collection, Pilot, Server, Session, Tape
+        from closedform.studio import Collection, Pilot, Server, StudioSession, Tape
         from closedform.studio.server import import_uvicorn
 
         import_uvicorn()
@@ -73,7 +73,7 @@ class Studio(Choosing):
             template.agent(seed=0)  # loads compiled code before anybody drives
             template.sample(template.episodes[0].observations[:1], 2, seed=0)
             pilot = Pilot(
-                lambda background: Session(
+                lambda background: StudioSession(
                     environment,
                     collection,
                     tape=tape,

@@ -9,7 +9,7 @@ from typing import Any
 
 from closedform.errors import DataError
 from closedform.files import parse_json
-from closedform.studio.session import Point, Session
+from closedform.studio.session import Point, StudioSession
 
 LONGEST = 4096  # characters of a message
 TUNABLE = ("bandwidth", "tau", "n_execute", "frames")
@@ -23,11 +23,11 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Command:
+class StudioCommand:
     """Something to do in the session's thread."""
 
     name: str
-    do: Callable[[Session], None]
+    do: Callable[[StudioSession], None]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Watch:
     take: int
 
 
-def read_message(text: str) -> Pointer | Command | Claim | Watch:
+def read_message(text: str) -> Pointer | StudioCommand | Claim | Watch:
     """Reads a message; anything malformed raises a `ClosedFormError`."""
     if len(text) > LONGEST:
         raise DataError(f"a message: expected at most {LONGEST} characters, found {len(text)}")
@@ -61,41 +61,41 @@ def read_message(text: str) -> Pointer | Command | Claim | Watch:
     raise DataError(f"a message: expected pointer, command, claim or watch, found {kind!r:.40}")
 
 
-def _command(content: dict[str, Any]) -> Command:
+def _command(content: dict[str, Any]) -> StudioCommand:
     name = content.get("name")
     if name == "retry":
-        return Command(name, Session.retry)
+        return StudioCommand(name, StudioSession.retry)
     if name == "end":
-        return Command(name, Session.end)
+        return StudioCommand(name, StudioSession.end)
     if name == "undo":
-        return Command(name, Session.undo)
+        return StudioCommand(name, StudioSession.undo)
     if name == "show_me":
-        return Command(name, Session.show_me)
+        return StudioCommand(name, StudioSession.show_me)
     if name == "compare":
-        return Command(name, Session.compare)
+        return StudioCommand(name, StudioSession.compare)
     if name == "examine":
-        return Command(name, Session.examine)
+        return StudioCommand(name, StudioSession.examine)
     if name == "map":
         on = content.get("on")
         if not isinstance(on, bool):
             raise DataError(f"map: expected true or false, found {on!r:.40}")
-        return Command(name, lambda session: session.show_map(on))
+        return StudioCommand(name, lambda session: session.show_map(on))
     if name == "pause":
         paused = content.get("paused")
         if not (paused is None or isinstance(paused, bool)):
             raise DataError(f"pause: expected true or false, found {paused!r:.40}")
-        return Command(name, lambda session: session.pause(paused))
+        return StudioCommand(name, lambda session: session.pause(paused))
     if name == "start":
         seed = _whole(content, "seed")
-        return Command(name, lambda session: session.start(seed))
+        return StudioCommand(name, lambda session: session.start(seed))
     if name == "delete":
         take = _whole(content, "take")
-        return Command(name, lambda session: session.delete(take))
+        return StudioCommand(name, lambda session: session.delete(take))
     if name == "parameters":
         parameters = content.get("parameters")
         if not isinstance(parameters, dict) or not parameters or not set(parameters) <= set(TUNABLE):
             raise DataError(f"parameters: expected some of {', '.join(TUNABLE)}, found {parameters!r:.80}")
-        return Command(name, lambda session: session.set_parameters(parameters))
+        return StudioCommand(name, lambda session: session.set_parameters(parameters))
     raise DataError(f"a message: expected a command that exists, found {name!r:.40}")
 
 

@@ -13,7 +13,7 @@ from closedform.errors import ClosedFormError
 from closedform.studio.answers import Job
 from closedform.studio.messages import TUNABLE
 from closedform.studio.picture import data_address
-from closedform.studio.session import Point, Session
+from closedform.studio.session import Point, StudioSession
 
 _MOST_WAITING = 64  # commands
 _LATE = 0.010  # seconds
@@ -36,7 +36,7 @@ class Pilot:
         pointer: where a page drives to; None if it does not.
     """
 
-    def __init__(self, make_session: Callable[[Callable[[Job, Callable[[Any], None]], None]], Session]):
+    def __init__(self, make_session: Callable[[Callable[[Job, Callable[[Any], None]], None]], StudioSession]):
         self.pointer: Point | None = None
         self._publish: Publish = lambda kind, content: None
         self._condition = threading.Condition()
@@ -63,7 +63,7 @@ class Pilot:
             self._thread.join()
         self._pool.shutdown(cancel_futures=True)
 
-    def do(self, command: Callable[[Session], None]) -> bool:
+    def do(self, command: Callable[[StudioSession], None]) -> bool:
         """Has the session do something before its next step; False if too much is waiting."""
         with self._condition:
             if len(self._waiting) >= _MOST_WAITING:
@@ -72,11 +72,11 @@ class Pilot:
             self._condition.notify()
         return True
 
-    def ask(self, question: Callable[[Session], Any]) -> Any:
+    def ask(self, question: Callable[[StudioSession], Any]) -> Any:
         """The answer of the session to a question, computed in its thread."""
         answer: Future[Any] = Future()
 
-        def reply(session: Session) -> None:
+        def reply(session: StudioSession) -> None:
             try:
                 answer.set_result(question(session))
             except BaseException as error:
@@ -171,13 +171,13 @@ class Pilot:
             self._publish("notice", {"text": text})
 
 
-def takes_of(session: Session) -> dict[str, Any]:
+def takes_of(session: StudioSession) -> dict[str, Any]:
     """The strip of takes for a page."""
     held = [take.summary(session.placement) for take in session.collection.held]
     return {"takes": held, "can_undo": session.collection.can_undo}
 
 
-def parameters_of(session: Session) -> dict[str, Any]:
+def parameters_of(session: StudioSession) -> dict[str, Any]:
     """The parameters that a page can change; those that the policy does not have are missing."""
     config = session.collection.config
     return {"values": {name: getattr(config, name) for name in TUNABLE if hasattr(config, name)}}

@@ -9,7 +9,7 @@ from closedform.evaluation.intervals import wilson_ci95
 
 
 @dataclass(frozen=True)
-class Run:
+class ScoredRun:
     """One run from a start state: of which seed, whether a person drove any of it, and how it ended."""
 
     seed: int
@@ -22,10 +22,10 @@ class ScoreBoard:
     """The runs of a session; rates count those in which the policy drove alone."""
 
     def __init__(self):
-        self._runs: list[Run] = []
+        self._runs: list[ScoredRun] = []
         self._edited_at = 0  # runs before the last edit
 
-    def add(self, run: Run) -> None:
+    def add(self, run: ScoredRun) -> None:
         """Adds a run that ended."""
         self._runs.append(run)
 
@@ -49,6 +49,6 @@ class ScoreBoard:
         }
 
 
-def _rate(runs: list[Run]) -> dict[str, Any]:
+def _rate(runs: list[ScoredRun]) -> dict[str, Any]:
     n, successes = len(runs), sum(run.success for run in runs)
     return {"n": n, "successes": successes, "ci95": list(wilson_ci95(successes, n)) if n else None}

@@ -27,9 +27,9 @@ from closedform.demos.demos import Demos
 from closedform.demos.load import save_demos
 from closedform.errors import ClosedFormError, ConfigError, DataError, MissingExtraError
 from closedform.evaluation.drawing import Drawing
-from closedform.studio.messages import LONGEST, Claim, Command, Pointer, Watch, read_message
+from closedform.studio.messages import LONGEST, Claim, Pointer, StudioCommand, Watch, read_message
 from closedform.studio.pilot import Pilot
-from closedform.studio.session import Session
+from closedform.studio.session import StudioSession
 
 EXPORTS = ("folder", "zarr", "lerobot", "policy")
 _PAGE = Path(__file__).parent / "page"
@@ -213,7 +213,7 @@ class Server:
                 self._driving = self._clients[0] if self._clients else None
                 self._tell_roles()
 
-    def _hello(self, session: Session) -> dict[str, Any]:
+    def _hello(self, session: StudioSession) -> dict[str, Any]:
         environment, placement = session.environment, session.placement
         bodies = set() if placement is None else set(placement.drawing.bodies) - {placement.hand}
         return {
@@ -238,12 +238,12 @@ class Server:
                 raise DataError("another tab drives: take the wheel first")
             elif isinstance(message, Pointer):
                 self._pilot.pointer = message.point
-            elif isinstance(message, Command) and not self._pilot.do(message.do):
+            elif isinstance(message, StudioCommand) and not self._pilot.do(message.do):
                 raise DataError("too many commands are waiting: this one was dropped")
         except ClosedFormError as error:
             client.put("notice", json.dumps({"kind": "notice", "text": str(error)}))
 
-    def _show_take(self, client: _Client, session: Session, number: int) -> None:
+    def _show_take(self, client: _Client, session: StudioSession, number: int) -> None:
         take = session.collection.take(number)
         if session.placement is None:
             raise DataError("an episode can be played only where the scene can be drawn; export it to look at it")
@@ -277,7 +277,7 @@ def export(pilot: Pilot, chosen: str) -> bytes:
     if chosen not in EXPORTS:
         raise ConfigError(f"export: expected one of {', '.join(EXPORTS)}, found {chosen!r:.40}")
 
-    def held(session: Session) -> tuple[Any, Demos, str]:
+    def held(session: StudioSession) -> tuple[Any, Demos, str]:
         collection = session.collection
         if collection.policy is None:
             raise DataError("there is no demonstration to export yet")

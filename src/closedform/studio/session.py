@@ -1,4 +1,4 @@
-"""Session: who drives, what is recorded, and what the policy learns of it; one call of `step` for each control step."""
+"""StudioSession: who drives, what is recorded, and what the policy learns; one call of `step` per control step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from closedform.studio.answers import Answers, Background, at_once
 from closedform.studio.collection import Collection
 from closedform.studio.insight import insight
 from closedform.studio.picture import thumbnail
-from closedform.studio.score_board import Run, ScoreBoard
+from closedform.studio.score_board import ScoreBoard, ScoredRun
 from closedform.studio.take import Kind
 from closedform.studio.tape import Tape
 
@@ -53,7 +53,7 @@ def _drawing(environment: Environment, collection: Collection) -> Drawing:
         ) from error
 
 
-class Session:
+class StudioSession:
     """A session of demonstrating and deploying in one scene, independent of any clock, page or network.
 
     While a pointer is given, it drives; otherwise the policy drives from that very state. Every stretch that a person
@@ -300,7 +300,7 @@ class Session:
         self.outcome, self._lingering = outcome, _LINGER
         self._end_stretch(success=outcome == "success")
         self._must_let_go = held
-        self.board.add(Run(self.seed, self._helped, outcome == "success", self._best))
+        self.board.add(ScoredRun(self.seed, self._helped, outcome == "success", self._best))
 
     def _linger(self, pointer: Point | None) -> None:
         """Shows the end of a run for a moment; whoever touches the scene anew goes on at once."""

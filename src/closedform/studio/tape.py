@@ -9,11 +9,11 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.formats.folder import EPISODE
-from closedform.demos.layout import Layout
 from closedform.demos.load import load_demos
 from closedform.demos.recorder import Recorder, RecordError, recover
 from closedform.errors import ClosedFormError
 from closedform.files import saving
+from closedform.geometry.layout import Layout
 from closedform.studio.edit_log import EditLog
 from closedform.studio.take import Take
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from closedform.demos.episode import Episode
-from closedform.demos.rigid import into_frame
 from closedform.errors import DataError
+from closedform.geometry.rigid import into_frame
 from closedform.transfer.frame import frame_axes
 from closedform.weights.feature_statistics import Statistics, half_ranges
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closedform.demos.encoding import Encoding
-from closedform.demos.layout import ROTATIONS, Layout
-from closedform.demos.rigid import pose_axes
 from closedform.errors import ConfigError
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.layout import ROTATIONS, Layout
+from closedform.geometry.rigid import pose_axes
+from closedform.geometry.so3 import columns_about_z
 
 PREFERENCE = 2.0  # how many times less variance makes another frame better than a body's whole pose
 N_VOTERS = 10  # neighbors that vote on the frame, each from a different episode if there are enough
@@ -114,8 +115,7 @@ class BodyPoses:
             else:
                 columns = encoding.encode(observations[:, rotation])
                 if d == 3 and columns.shape[1] == 2:  # an angle about z
-                    cos, sin, zero = columns[:, 0], columns[:, 1], np.zeros(len(columns))
-                    columns = np.stack([cos, sin, zero, -sin, cos, zero], axis=1)
+                    columns = columns_about_z(columns)
                 poses[:, index, d:] = columns
         return poses
 

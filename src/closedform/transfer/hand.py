@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closedform.demos.encoding import Encoding, rotation_matrix
-from closedform.demos.layout import ROTATIONS, SPATIAL_ROTATIONS
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.layout import ROTATIONS, SPATIAL_ROTATIONS
+from closedform.geometry.so3 import rotation_matrix
 from closedform.transfer.frame import BodyPoses
 
 _CARRIED = 0.1  # of the spread of a hand's path: how far a body must have moved to count as grasped

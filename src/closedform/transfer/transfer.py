@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from closedform import kernels
-from closedform.demos.encoding import Encoding
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Layout
-from closedform.demos.rigid import into_frame, onto_grasped, out_of_frame
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.layout import Layout
+from closedform.geometry.rigid import into_frame, onto_grasped, out_of_frame
 from closedform.kernels.records import Transfers
 from closedform.transfer.action_scaling import ActionScaling, action_scaling
 from closedform.transfer.frame import (

@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Entry, Layout
 from closedform.errors import ConfigError, DataError
+from closedform.geometry.layout import Entry, Layout
 from closedform.vision.perceiver import Perceiver, Progress, check_cameras, perceived_state, sample_images
 from closedform.vision.pictures import reduced, reduced_size
 from closedform.vision.planar_bodies import PlanarBodies

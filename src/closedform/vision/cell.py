@@ -12,9 +12,9 @@ import numpy as np
 
 from closedform.errors import ConfigError, LoadError
 from closedform.files import read_json, write_file
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.vision.marked_body import MarkedBody, square
 from closedform.vision.markers import dictionary_name
-from closedform.vision.rigid_pose import RigidPose
 
 _EXPECTED = "a description of a cell"
 _MOST_MARKERS = 1000

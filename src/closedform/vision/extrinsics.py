@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from closedform.errors import DataError
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.vision.camera import Image, Intrinsics
 from closedform.vision.cell import Cell
 from closedform.vision.fit import fit_body
 from closedform.vision.marked_body import MarkedBody
 from closedform.vision.marker_tracker import check_size
 from closedform.vision.markers import Markers
-from closedform.vision.rigid_pose import RigidPose
 
 ACCEPTED = 1.5  # pixels: a worse residual means a wrong calibration, or markers that are not where the cell says
 _AT_ORIGIN = RigidPose(np.eye(3), np.zeros(3))

@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import ROTATIONS, Entry, Layout
 from closedform.errors import ConfigError, DataError
+from closedform.geometry.layout import ROTATIONS, Entry, Layout
 from closedform.vision.encoder import Encoder
 from closedform.vision.encoders import make_encoder
 from closedform.vision.perceiver import Perceiver, Progress, check_cameras, naming, perceived_state, sample_images

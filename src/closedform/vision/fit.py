@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from closedform.geometry.rigid_pose import RigidPose
+from closedform.geometry.so3 import matrix_of_axis_angle
 from closedform.vision.camera import Intrinsics
 from closedform.vision.marked_body import MarkedBody
 from closedform.vision.opencv import import_cv2
 from closedform.vision.pinhole import onto_plane, project
-from closedform.vision.rigid_pose import RigidPose, exponential
 
 OUTLIER = 4.0  # pixels from where the pose puts a corner, above which its marker is not the body's
 _HUBER = 1.0  # pixels, from which on a residual counts linearly
@@ -20,7 +21,7 @@ _STEPS = 12
 
 
 @dataclass(frozen=True)
-class Fit:
+class PoseFit:
     """The pose of a body in one picture, and how good it is.
 
     Attributes:
@@ -40,7 +41,7 @@ class Fit:
 
 def fit_body(
     body: MarkedBody, intrinsics: Intrinsics, camera: RigidPose, found: Mapping[int, np.ndarray]
-) -> Fit | None:
+) -> PoseFit | None:
     """The pose of a body: x, y and angle on its plane where it has one, otherwise position and rotation.
 
     Every marker proposes a pose; the one that most markers agree with is refined on those with Huber's loss, so that
@@ -81,7 +82,7 @@ def fit_body(
     if not (np.isfinite(information).all() and np.isfinite(residual)):
         return None
     deviations = _deviations(information, max(residual, _FLOOR), body.planar)
-    return Fit(best, residual, n_inliers, len(seen) - n_inliers, deviations)
+    return PoseFit(best, residual, n_inliers, len(seen) - n_inliers, deviations)
 
 
 def _planar_proposals(
@@ -123,7 +124,7 @@ def _free_proposals(
             continue
         for turn, move in zip(turns, moves, strict=True):
             if np.isfinite(turn).all() and np.isfinite(move).all():
-                poses.append(back.after(RigidPose(exponential(turn.ravel()), move.ravel())))
+                poses.append(back.after(RigidPose(matrix_of_axis_angle(turn.ravel()), move.ravel())))
     return poses
 
 
@@ -171,7 +172,7 @@ def _planar_step(pose: RigidPose, step: np.ndarray) -> RigidPose:
 
 
 def _free_step(pose: RigidPose, step: np.ndarray) -> RigidPose:
-    return RigidPose(exponential(step[3:]) @ pose.rotation, pose.position + step[:3])
+    return RigidPose(matrix_of_axis_angle(step[3:]) @ pose.rotation, pose.position + step[:3])
 
 
 def _linearized(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from closedform.errors import ConfigError
-from closedform.vision.rigid_pose import RigidPose
+from closedform.geometry.rigid_pose import RigidPose
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from closedform.errors import DataError
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.vision.camera import Image, Intrinsics
 from closedform.vision.cell import Cell
-from closedform.vision.fit import Fit, fit_body
+from closedform.vision.fit import PoseFit, fit_body
 from closedform.vision.markers import Markers
 from closedform.vision.pose_filter import FilterConfig, PoseFilter
-from closedform.vision.rigid_pose import RigidPose
 from closedform.vision.video_camera import wrong_size
 
 
@@ -54,7 +54,7 @@ class MarkerTracker:
         self.cell, self.intrinsics, self.camera = cell, intrinsics, camera
         self._markers = Markers(cell.dictionary)
         self._filters = {body.name: PoseFilter(config) for body in cell.bodies}
-        self._fits: dict[str, Fit] = {}
+        self._fits: dict[str, PoseFit] = {}
         self.found: dict[int, np.ndarray] = {}
         self._seen_any = False
 
@@ -64,7 +64,7 @@ class MarkerTracker:
             one.reset()
         self._fits, self.found = {}, {}
 
-    def update(self, image: Image) -> dict[str, Fit]:
+    def update(self, image: Image) -> dict[str, PoseFit]:
         """Takes a picture in.
 
         Args:
@@ -76,7 +76,9 @@ class MarkerTracker:
         check_size(image, self.intrinsics)
         return self.update_found(image.time, self._markers.find(image.pixels), image)
 
-    def update_found(self, time: float, found: Mapping[int, np.ndarray], image: Image | None = None) -> dict[str, Fit]:
+    def update_found(
+        self, time: float, found: Mapping[int, np.ndarray], image: Image | None = None
+    ) -> dict[str, PoseFit]:
         """Takes the markers of a picture in; see `Markers.find` and `update`."""
         self.found = dict(found)
         if found:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.episode import real_array
-from closedform.demos.layout import Layout
 from closedform.errors import DataError
+from closedform.geometry.layout import Layout
 
 _LEROBOT = "observation."
 _IMAGES = ("image", "pixels", "observation.image")

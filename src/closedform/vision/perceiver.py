@@ -13,8 +13,8 @@ import numpy as np
 
 from closedform.demos.demos import Demos
 from closedform.demos.episode import Episode
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError
+from closedform.geometry.layout import Layout
 from closedform.vision.observations import find_image, find_state
 from closedform.vision.pictures import check_picture
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.vision.camera import Intrinsics
 from closedform.vision.opencv import import_cv2
-from closedform.vision.rigid_pose import RigidPose
 
 _ZERO = np.zeros(3)
 

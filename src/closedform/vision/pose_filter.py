@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from closedform.errors import ConfigError
-from closedform.vision.rigid_pose import RigidPose, exponential, logarithm
+from closedform.geometry.rigid_pose import RigidPose
+from closedform.geometry.so3 import axis_angle_of, matrix_of_axis_angle
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class PoseFilter:
             return self._refuse(time, pose, noise)
         gains = covariances[:, :, 0] / spread[:, None]  # (2, 2)
         step = gains[:, 0, None] * off
-        self._pose = RigidPose(predicted.rotation @ exponential(step[1]), predicted.position + step[0])
+        self._pose = RigidPose(predicted.rotation @ matrix_of_axis_angle(step[1]), predicted.position + step[0])
         self._velocities = velocities + gains[:, 1, None] * off
         self._covariances = covariances - gains[:, :, None] * covariances[:, 0][:, None, :]
         self._time, self._refused = time, []
@@ -132,7 +133,7 @@ class PoseFilter:
         kept = np.exp(-dt / config.fading)
         effective = config.fading * (1 - kept)  # seconds at the velocity of the last sight
         moves = effective * self._velocities
-        pose = RigidPose(self._pose.rotation @ exponential(moves[1]), self._pose.position + moves[0])
+        pose = RigidPose(self._pose.rotation @ matrix_of_axis_angle(moves[1]), self._pose.position + moves[0])
         transition = np.array([[1.0, effective], [0.0, kept]])
         jumps = np.zeros((2, 2, 2))  # a push changes the velocity right after the last sight, which never overshoots
         most = np.array([config.speed, config.angular_speed])
@@ -143,4 +144,4 @@ class PoseFilter:
 
 def _difference(one: RigidPose, other: RigidPose) -> np.ndarray:
     """(2, 3), what has to be added to the position of one pose, and appended to its rotation, to get another."""
-    return np.stack([other.position - one.position, logarithm(one.rotation.T @ other.rotation)])
+    return np.stack([other.position - one.position, axis_angle_of(one.rotation.T @ other.rotation)])

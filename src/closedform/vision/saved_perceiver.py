@@ -10,9 +10,9 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, DataError, LoadError
 from closedform.files import appearing, crc32, crc32_of_bytes
+from closedform.geometry.layout import Layout
 from closedform.snapshot import Snapshot
 from closedform.vision.perceiver import Perceiver, perceiver_class
 

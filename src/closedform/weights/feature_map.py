@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from closedform.demos.encoding import Encoding
-from closedform.demos.layout import Layout
 from closedform.errors import ConfigError, DataError
 from closedform.finite import all_finite
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.layout import Layout
 from closedform.weights.feature_statistics import Statistics, half_ranges
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
 from closedform.errors import LoadError
 from closedform.files import crc32
+from closedform.geometry.layout import Layout
 
 KEY = "closedform_checksums"
 _HELP = f"the file is damaged, or another program changed it without removing {KEY!r}"

@@ -15,8 +15,8 @@ from closedform.demos.demos import Demos, valid_rate
 from closedform.demos.episode import one_too_many
 from closedform.demos.formats.checksums import Checksums
 from closedform.demos.images import Images
-from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, ConfigError, LoadError, MissingExtraError
+from closedform.geometry.layout import Layout
 
 
 @dataclass(frozen=True)

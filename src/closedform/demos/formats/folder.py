@@ -21,9 +21,9 @@ from closedform.demos.formats.checksums import description_of
 from closedform.demos.formats.common import ReadOptions, known_layout, known_names, known_rate, make_demos, select
 from closedform.demos.formats.image_files import find_images
 from closedform.demos.formats.sizes import Sizes
-from closedform.demos.layout import Layout
 from closedform.errors import LoadError
 from closedform.files import appearing, crc32, read_json
+from closedform.geometry.layout import Layout
 
 NAME = "folder"
 IMAGES = "images"  # a folder in it; see `image_files`

@@ -40,7 +40,7 @@ def read(path: Path, options: ReadOptions) -> Demos:
         names = sorted((n for n in file if _EPISODE.fullmatch(n)), key=lambda n: int(n[8:]))
         pairs = []
         for name in (names[e] for e in select(path, options.episodes, len(names))):
-            reader = _Reader(path, name, sizes)
+            reader = _MinariReader(path, name, sizes)
             episode = member(path, file, name)
             action_keys = (options.action_key,) if options.action_key else None
             actions = reader.values(member(path, episode, "actions"), action_keys)
@@ -55,7 +55,7 @@ def read(path: Path, options: ReadOptions) -> Demos:
 
 
 @dataclass
-class _Reader:
+class _MinariReader:
     """Reads the arrays of one episode; groups that contain themselves are refused."""
 
     path: Path

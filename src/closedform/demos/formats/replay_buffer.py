@@ -19,9 +19,9 @@ from closedform.demos.formats.sizes import Sizes
 from closedform.demos.formats.zarr_arrays import is_array, read_array, read_attributes, read_shape
 from closedform.demos.formats.zarr_store import ZarrStore
 from closedform.demos.images import Images
-from closedform.demos.layout import Layout
 from closedform.errors import ClosedFormError, LoadError
 from closedform.files import appearing, parse_json
+from closedform.geometry.layout import Layout
 
 NAME = "zarr"
 _PURPOSE = "reading a zarr replay buffer"

@@ -12,13 +12,6 @@ from typing import Any
 import numpy as np
 
 from closedform.demos.demos import Demos
-from closedform.demos.encoding import (
-    axis_angle_of,
-    columns_of_quaternion,
-    matrix_of_axis_angle,
-    rotation_matrix,
-    two_columns,
-)
 from closedform.demos.formats.array_images import Hdf5Images
 from closedform.demos.formats.checksums import KEY, Checksums
 from closedform.demos.formats.common import (
@@ -35,10 +28,17 @@ from closedform.demos.formats.common import (
 from closedform.demos.formats.hdf5 import is_file_with, json_attribute, member, names_in, numbers, open_hdf5
 from closedform.demos.formats.sizes import Sizes
 from closedform.demos.images import Images
-from closedform.demos.layout import Entry, Layout
 from closedform.demos.robomimic_tasks import BY_ENV_NAME, HANDS
 from closedform.errors import LoadError
 from closedform.files import appearing
+from closedform.geometry.layout import Entry, Layout
+from closedform.geometry.so3 import (
+    axis_angle_of,
+    columns_of_quaternion,
+    matrix_of_axis_angle,
+    rotation_matrix,
+    two_columns,
+)
 
 NAME = "robomimic"
 _PURPOSE = "reading a robomimic file"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from closedform.demos.inference.inferred import Command, Copy, Finding, Side, span
+from closedform.demos.inference.inferred import Copy, Finding, InferredCommand, Side, span
 from closedform.demos.inference.rotations import ORDERS, Rotation
 from closedform.demos.inference.sample import Column
-from closedform.demos.layout import Entry, Layout
+from closedform.geometry.layout import Entry, Layout
 
 USED = 0.5  # confidence from which a part is used
 
@@ -78,7 +78,7 @@ class Draft:
         self.owner[rotation.columns] = rotation.start
         self.parts[rotation.start] = Part(rotation.start, "other", rotation.size, None, sure, evidence)
 
-    def add_command(self, command: Command) -> None:
+    def add_command(self, command: InferredCommand) -> None:
         """Adds the action's part of a command: a position, a vector, or numbers without a body."""
         words = f"observation numbers {span(command.observation_columns)}"
         if command.how == "target":

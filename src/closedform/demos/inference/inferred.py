@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from closedform.demos.demos import Demos
-from closedform.demos.layout import Layout
+from closedform.geometry.layout import Layout
 
 Side = Literal["observation", "action"]
 How = Literal["target", "displacement", "velocity"]
@@ -52,7 +52,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Command:
+class InferredCommand:
     """Numbers of an action that command numbers of the observation, one for one.
 
     Attributes:
@@ -96,20 +96,20 @@ class InferredLayouts:
     constants: tuple[int, ...] = ()
     action_constants: tuple[int, ...] = ()
     copies: tuple[Copy, ...] = ()
-    commands: tuple[Command, ...] = ()
+    commands: tuple[InferredCommand, ...] = ()
 
     @property
-    def targets(self) -> tuple[Command, ...]:
+    def targets(self) -> tuple[InferredCommand, ...]:
         """Commands whose actions are the desired values of the commanded numbers."""
         return tuple(command for command in self.commands if command.how == "target")
 
     @property
-    def displacements(self) -> tuple[Command, ...]:
+    def displacements(self) -> tuple[InferredCommand, ...]:
         """Commands whose actions are the desired changes of the commanded numbers, including velocities."""
         return tuple(command for command in self.commands if command.how != "target")
 
     @property
-    def velocities(self) -> tuple[Command, ...]:
+    def velocities(self) -> tuple[InferredCommand, ...]:
         """Commands whose actions are the velocity of the state itself."""
         return tuple(command for command in self.commands if command.how == "velocity")
 

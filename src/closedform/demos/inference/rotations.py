@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from closedform.demos.encoding import (
-    columns_of_quaternion,
-    matrix_of_axis_angle,
-    quaternion_of,
-    rotation_matrix,
-)
 from closedform.demos.inference.sample import Column
-from closedform.demos.layout import Kind
+from closedform.geometry.encoding import rotations_of
+from closedform.geometry.layout import Entry, Kind
+from closedform.geometry.so3 import axis_angle_of, matrix_of_axis_angle
 
 UNIT = 2e-3  # the most that lengths may differ from 1
 FLIP = 4.0  # radians by which an axis-angle vector jumps at a half turn, at least
@@ -81,23 +77,14 @@ class Rotation:
             self.reasons.append(reason)
 
 
-def matrices(values: np.ndarray, kind: str) -> np.ndarray:
+def matrices(values: np.ndarray, kind: Kind) -> np.ndarray:
     """The rotation matrices of entries of a kind. (n, size) -> (n, 3, 3)."""
-    if kind == "quaternion":
-        return rotation_matrix(columns_of_quaternion(values))
-    if kind == "quaternion_wxyz":
-        return rotation_matrix(columns_of_quaternion(np.roll(values, -1, -1)))
-    if kind == "axis_angle":
-        return matrix_of_axis_angle(values)
-    matrix = rotation_matrix(values)
-    return np.swapaxes(matrix, -1, -2) if kind == "rotation6d_rows" else matrix
+    return rotations_of(Entry(kind, values.shape[1]), values)
 
 
 def turns_between(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Axis times angle, in the world, that turns one rotation into another. (n, 3, 3) twice -> (n, 3)."""
-    quaternion = quaternion_of(second @ np.swapaxes(first, -1, -2))
-    sine = np.linalg.norm(quaternion[:, :3], axis=1, keepdims=True)
-    return quaternion[:, :3] * 2 * np.arctan2(sine, quaternion[:, 3:]) / np.maximum(sine, 1e-12)
+    return axis_angle_of(second @ np.swapaxes(first, -1, -2))
 
 
 def find_rotations(

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from closedform import kernels
-from closedform.kernels.records import Candidates, Draws, Metric, Observed, Penalties, Rows, Sampling
+from closedform.kernels.records import Candidates, Metric, Observed, Penalties, RandomDraws, RowsRecord, Sampling
 from closedform.policies.backends.backend import Query
 from closedform.policies.backends.diffusion import Diffusion
 from closedform.policies.plan_batch import NEGLIGIBLE, PlanBatch
@@ -43,7 +43,7 @@ class Compiled:
         sampling = Sampling(self._diffusion.steps, self._diffusion.cut(query.k), query.stop_at)
         everything = None if kernel.uncompiled else model.rows_record
 
-        def run(part: slice, rows: Rows, metric: Metric, found: np.ndarray, penalties: Penalties) -> None:
+        def run(part: slice, rows: RowsRecord, metric: Metric, found: np.ndarray, penalties: Penalties) -> None:
             some = (part.stop - part.start) < len(windows)
             fill(
                 rows,
@@ -52,7 +52,7 @@ class Compiled:
                 kernel.compiled,
                 transfer.record,
                 sampling,
-                Draws(*(each[part] for each in draws)) if some else draws,
+                RandomDraws(*(each[part] for each in draws)) if some else draws,
                 Observed(lifted[part], kernel.offset, kernel.scale, poses[part]),
                 query.k,
                 found,

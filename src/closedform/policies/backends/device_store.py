@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from closedform.errors import DataError
-from closedform.kernels.records import GoalTerm, Rows
+from closedform.kernels.records import GoalTerm, RowsRecord
 from closedform.store.model import Model
 from closedform.weights.term import Term
 from closedform.weights.terms.goal import Goal
@@ -52,7 +52,7 @@ def on_device(model: Model, tensor: Callable[[np.ndarray], torch.Tensor]) -> tup
     scaled = (actions - transfer.scaling.offset[0]) * transfer.scaling.scale[0]
     no_goal = not goal.weight or not len(goal.columns)
     return DeviceStore(
-        rows=Rows(
+        rows=RowsRecord(
             columns=centered.T,
             n_rows=len(features),
             actions=tensor(actions),

@@ -9,7 +9,7 @@ import numpy as np
 
 from closedform.diffusion.process import Process
 from closedform.diffusion.sampler import SAMPLERS, Sampler
-from closedform.kernels.records import Draws
+from closedform.kernels.records import RandomDraws
 from closedform.policies.backends.backend import Query
 from closedform.policies.config import ClosedFormConfig
 
@@ -54,7 +54,7 @@ class Diffusion:
             return np.zeros((1, size))
         return self.config.tau * rng.standard_normal((self.config.n_perturbations, size))
 
-    def draw(self, query: Query, size: int) -> Draws:
+    def draw(self, query: Query, size: int) -> RandomDraws:
         """The random numbers of all plans, plan by plan."""
         n_plans, n_samples = len(query.windows), query.n_samples
         n_steps = len(self.steps) if self.steps[:, 4].any() else 0
@@ -74,5 +74,5 @@ class Diffusion:
             fresh[:, :-1] = drawn[:, n_samples + n_perturbations :].reshape(n_plans, -1, n_samples, size)
         noise = np.ascontiguousarray(drawn[:, :n_samples])
         if not n_perturbations:
-            return Draws(noise, np.zeros((n_plans, 1, size)), fresh)
-        return Draws(noise, np.ascontiguousarray(perturbations), fresh)
+            return RandomDraws(noise, np.zeros((n_plans, 1, size)), fresh)
+        return RandomDraws(noise, np.ascontiguousarray(perturbations), fresh)

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from closedform.demos.encoding import Block
-from closedform.demos.rigid import into_frame, onto_grasped, pose_axes
-from closedform.kernels.records import Candidates, GoalTerm, Metric, Rows, Transfers
+from closedform.geometry.encoding import Block
+from closedform.geometry.rigid import into_frame, onto_grasped, pose_axes
+from closedform.kernels.records import Candidates, GoalTerm, Metric, RowsRecord, Transfers
 
 Tensor = torch.Tensor
 WIDEST = 64  # features that the fused metric holds
@@ -44,7 +44,7 @@ class DeviceStore:
         n_episodes: E.
     """
 
-    rows: Rows
+    rows: RowsRecord
     width: int
     half_norms: Tensor
     metric: Metric

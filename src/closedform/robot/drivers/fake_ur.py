@@ -29,7 +29,7 @@ _PRIORITY = 70
 _MODES = {"NO_CONTROLLER": -1, "POWER_OFF": 3, "IDLE": 5, "RUNNING": 7}
 
 
-class Body(Protocol):
+class FakeBody(Protocol):
     """What moves: joints that can be servoed."""
 
     def state(self) -> Any:
@@ -64,7 +64,7 @@ class FakeUr:
         log: what happened, in words.
     """
 
-    def __init__(self, host: str, body: Body, frequency: float = 125.0, *, realtime: bool = False):
+    def __init__(self, host: str, body: FakeBody, frequency: float = 125.0, *, realtime: bool = False):
         self.host, self.body, self._frequency, self._realtime = host, body, frequency, realtime
         self.mode, self.remote, self.protective, self.locked, self.running = "RUNNING", True, False, False, False
         self.commands: list[tuple[np.ndarray, float]] = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.vision.marked_body import MarkedBody, square
-from closedform.vision.rigid_pose import RigidPose
 
 BAR = (-0.06, 0.0, 0.06, 0.03)  # left, lower, right, upper in the T's frame, meters
 STEM = (-0.015, 0.03, 0.015, 0.12)

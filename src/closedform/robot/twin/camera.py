@@ -12,7 +12,7 @@ import numpy as np
 from closedform.errors import ConfigError
 from closedform.robot.twin.place import CAMERA_SIZE, FIELD_OF_VIEW, true_camera
 from closedform.robot.twin.scene import marker_corners
-from closedform.robot.twin.world import Frame, World, block_in_base
+from closedform.robot.twin.world import TwinFrame, World, block_in_base
 from closedform.vision.camera import Image, Intrinsics
 from closedform.vision.opencv import import_cv2
 from closedform.vision.pinhole import project, rays
@@ -67,7 +67,7 @@ class TwinCamera:
             self._renderer.close()
             self._renderer = None
 
-    def _picture(self, frame: Frame) -> np.ndarray:
+    def _picture(self, frame: TwinFrame) -> np.ndarray:
         settings, cv2 = self.world.settings, self._cv2
         rng = np.random.default_rng([0xCA3E, self.world.seed, frame.number])
         smeared = settings.exposure > 0 and self._speed(frame) * settings.exposure > _SLOW
@@ -85,7 +85,7 @@ class TwinCamera:
             pixels = np.clip(pixels + (grain + 0.5), 0, 255)
         return np.asarray(pixels, np.uint8)
 
-    def _rendered(self, frame: Frame, moment: float) -> np.ndarray:
+    def _rendered(self, frame: TwinFrame, moment: float) -> np.ndarray:
         """The scene at a moment of an exposure, seconds from its middle."""
         mujoco, data = self.world.mujoco, self._data
         data.qpos[:] = frame.positions
@@ -93,13 +93,13 @@ class TwinCamera:
             mujoco.mj_integratePos(self.world.model, data.qpos, frame.velocities, moment)
         return render(self.world, self._renderer, data)
 
-    def _speed(self, frame: Frame) -> float:
+    def _speed(self, frame: TwinFrame) -> float:
         """How fast the T's markers move, roughly, in pixels a second."""
         linear, angular = frame.velocities[:3], frame.velocities[3:6]
         scale = self._intrinsics.matrix[0, 0] / np.linalg.norm(true_camera().position)
         return float(scale * (np.linalg.norm(linear) + 0.08 * np.linalg.norm(angular)))
 
-    def _hide(self, pixels: np.ndarray, frame: Frame, rng: np.random.Generator) -> np.ndarray:
+    def _hide(self, pixels: np.ndarray, frame: TwinFrame, rng: np.random.Generator) -> np.ndarray:
         """Covers some markers with glare."""
         pose, camera = block_in_base(frame.positions), true_camera()
         for corners in marker_corners().values():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.robot.kinematics import Kinematics
 from closedform.robot.twin.block import block_body
 from closedform.robot.workplane import Workplane
 from closedform.vision.cell import Cell
 from closedform.vision.marked_body import square
-from closedform.vision.rigid_pose import RigidPose
 
 SIDE = 0.512  # of the square that policies work in
 PLANE = Workplane((0.265, -SIDE / 2, 0.0))

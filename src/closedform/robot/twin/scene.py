@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from closedform.geometry.rigid_pose import RigidPose
+from closedform.geometry.so3 import columns_of_quaternion, rotation_matrix
 from closedform.robot.twin import block
 from closedform.robot.twin.place import (
     CAMERA_POSITION,
@@ -21,7 +23,6 @@ from closedform.robot.twin.place import (
 )
 from closedform.vision.markers import marker_picture
 from closedform.vision.opencv import import_cv2
-from closedform.vision.rigid_pose import RigidPose
 
 TIMESTEP = 0.0025
 STIFFNESS = (20000.0, 20000.0, 12000.0, 3000.0, 3000.0, 1500.0)  # N m / rad of the joints' servos
@@ -215,12 +216,5 @@ def marker_corners() -> dict[int, np.ndarray]:
 
 def block_pose(position: np.ndarray, quaternion: np.ndarray) -> RigidPose:
     """A pose from MuJoCo's position (3,) and quaternion (4,), w first."""
-    w, x, y, z = quaternion
-    rotation = np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
+    rotation = rotation_matrix(columns_of_quaternion(np.roll(quaternion, -1)))
     return RigidPose(rotation, np.array(position, float))

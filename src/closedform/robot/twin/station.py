@@ -6,6 +6,7 @@ import numpy as np
 
 from closedform.demos.catalog import PUSHT_OBSERVATIONS
 from closedform.evaluation.pusht import start_state
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.robot.clocks import LockstepClock
 from closedform.robot.control_config import ControlConfig, Workspace
 from closedform.robot.interfaces import ArmState, Clock, Estimate
@@ -20,7 +21,6 @@ from closedform.robot.twin.world import World
 from closedform.vision.camera import Image
 from closedform.vision.extrinsics import find_camera
 from closedform.vision.marker_tracker import MarkerTracker
-from closedform.vision.rigid_pose import RigidPose
 
 _CLEAR = 0.003  # meters between stick and T at the start
 _N_PICTURES = 5  # that the camera's place is found from

@@ -10,18 +10,18 @@ import numpy as np
 
 from closedform.errors import MissingExtraError
 from closedform.evaluation.mujoco_library import import_mujoco
+from closedform.geometry.rigid_pose import RigidPose
 from closedform.robot.clocks import LockstepClock
 from closedform.robot.interfaces import Clock
 from closedform.robot.twin.place import HOME, PLANE
 from closedform.robot.twin.scene import DAMPING, STIFFNESS, TIMESTEP, block_pose, make_scene
 from closedform.robot.twin.settings import Conditions, TwinSettings
-from closedform.vision.rigid_pose import RigidPose
 
 _LEAD = np.array(DAMPING) / np.array(STIFFNESS)  # seconds by which a servo's goal leads, so that it does not lag
 _PAIRS = {"bar table": 0, "stem table": 0, "bar stick": 1, "stem stick": 1}  # which friction is theirs
 
 
-class Frame(NamedTuple):
+class TwinFrame(NamedTuple):
     """What a camera saw: number and time of the exposure, (nq,) positions and (nv,) velocities of the model then."""
 
     number: int
@@ -71,8 +71,8 @@ class World:
             self._begun, self._n_steps = self.clock.now(), 0
             self._from, self._to, self._since, self._within = np.array(joints), np.array(joints), 0.0, TIMESTEP
             settings = self.settings
-            first = Frame(0, self._begun - settings.latency, self.data.qpos.copy(), self.data.qvel.copy())
-            self._frames: deque[Frame] = deque([first], maxlen=int(settings.latency * settings.fps) + 3)
+            first = TwinFrame(0, self._begun - settings.latency, self.data.qpos.copy(), self.data.qvel.copy())
+            self._frames: deque[TwinFrame] = deque([first], maxlen=int(settings.latency * settings.fps) + 3)
             if settings.latency > 0:
                 self._expose()
 
@@ -112,7 +112,7 @@ class World:
             self.advance()
             return planar(self.data.qpos)
 
-    def frame(self, time: float) -> Frame:
+    def frame(self, time: float) -> TwinFrame:
         """The newest exposure that is not later than a time."""
         with self._lock:
             self.advance()
@@ -123,7 +123,7 @@ class World:
         now = self._n_steps * TIMESTEP
         number = int(now * self.settings.fps + 1e-6) + 1
         if number > self._frames[-1].number:
-            self._frames.append(Frame(number, self._begun + now, self.data.qpos.copy(), self.data.qvel.copy()))
+            self._frames.append(TwinFrame(number, self._begun + now, self.data.qpos.copy(), self.data.qvel.copy()))
 
     def _goal(self, now: float) -> tuple[np.ndarray, np.ndarray]:
         share = (now - self._since) / self._within

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from closedform.demos.episode import real_array
-from closedform.demos.layout import Layout
 from closedform.errors import DataError
+from closedform.geometry.layout import Layout
 from closedform.weights.penalty import Penalty
 
 if TYPE_CHECKING:

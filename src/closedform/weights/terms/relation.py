@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from closedform.demos.encoding import Encoding
-from closedform.demos.layout import ROTATIONS
+from closedform.geometry.encoding import Encoding
+from closedform.geometry.layout import ROTATIONS
 from closedform.kernels.records import Candidates, RelationTerm
 from closedform.parameters import Parameters, parameter
 from closedform.weights.feature_map import GeometricFeatures

@@ -10,7 +10,8 @@ from typing import Any
 
 from array_api_compat import array_namespace, is_torch_array
 
-from closedform.demos.encoding import Block, rotation_matrix, two_columns
+from closedform.geometry.encoding import Block
+from closedform.geometry.so3 import rotation_matrix, two_columns
 
 
 def pose_axes(pose: Any, dimension: int) -> Any:

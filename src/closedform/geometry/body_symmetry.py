@@ -10,6 +10,7 @@ from reprlib import repr as brief
 import numpy as np
 
 from closedform.errors import ConfigError
+from closedform.geometry.so3 import smallest_turn, turn_about
 
 MOST_IMAGES = 64  # in which a demonstration may count
 _WORD = re.compile("(mirror)_([xyz])|turn([0-9]{1,3})?_([xyz])")
@@ -58,7 +59,7 @@ class BodySymmetry:
             elif not 2 <= int(match[3]) <= MOST_IMAGES:
                 raise ConfigError(f"symmetry: expected turns in 2 to {MOST_IMAGES} steps, found {brief(text)}")
             else:
-                generators.append(_turn("xyz".index(match[4]), 2 * np.pi / int(match[3])))
+                generators.append(turn_about("xyz".index(match[4]), 2 * np.pi / int(match[3])))
         group = _closure(generators, text)
         proper = np.linalg.det(group) > 0
         mirrors = group[~proper]
@@ -81,29 +82,10 @@ def untwisted(rotations: np.ndarray, axis: int) -> np.ndarray:
     """
     points = rotations[..., :, axis]
     down = points[..., axis, None] < _UPSIDE_DOWN
-    over = _turn((axis + 1) % 3, np.pi)
-    swing = _swing(np.eye(3)[axis], np.where(down, -points, points))
+    over = turn_about((axis + 1) % 3, np.pi)
+    swing = smallest_turn(np.eye(3)[axis], np.where(down, -points, points))
     # Turned over, the axis points along -axis: swinging that to `points` is swinging the axis to -points.
     return np.where(down[..., None], swing @ over, swing)
-
-
-def _swing(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The smallest rotation from a unit vector (3,) to others (..., 3), none of which is opposite."""
-    cross = np.cross(np.broadcast_to(start, end.shape), end)
-    x, y, z = np.moveaxis(cross, -1, 0)
-    zero = np.zeros_like(x)
-    skew = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(*x.shape, 3, 3)
-    return np.eye(3) + skew + skew @ skew / (1 + end @ start)[..., None, None]
-
-
-def _turn(axis: int, angle: float) -> np.ndarray:
-    """The rotation (3, 3) about an axis."""
-    i, j = (axis + 1) % 3, (axis + 2) % 3
-    turn = np.eye(3)
-    turn[i, i] = turn[j, j] = np.cos(angle)
-    turn[j, i] = np.sin(angle)
-    turn[i, j] = -turn[j, i]
-    return turn
 
 
 def _closure(generators: list[np.ndarray], text: str) -> np.ndarray:

@@ -9,8 +9,8 @@ from functools import cached_property
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from closedform.demos.symmetry import BodySymmetry
 from closedform.errors import ConfigError
+from closedform.geometry.body_symmetry import BodySymmetry
 
 if TYPE_CHECKING:
     from closedform.demos.demos import Demos
