@@ -17,7 +17,7 @@ from lerobot.scripts.lerobot_eval import rollout
 from lerobot.utils.import_utils import register_third_party_plugins
 
 from closedform import ClosedFormPolicy, Demos, KernelRegressionPolicy, Layout, NearestNeighborPolicy, load_policy
-from closedform.errors import ConfigError, DataError
+from closedform.errors import ConfigError, DataError, LoadError
 from closedform.evaluation.rollout import roll_out
 from closedform.policies.saving import CHECKED, verify
 from closedform.weights.terms.action_prefix import ActionPrefix
@@ -135,12 +135,12 @@ def test_a_policy_saved_by_lerobot_loads_in_closedform(tmp_path, demos, kind, wh
     assert np.array_equal(again.policy.sample(seen, seed=1), policy.sample(seen, seed=1))
 
 
-def test_parameters_that_a_saved_policy_lacks_are_not_todays(tmp_path, demos):
-    ClosedFormPolicy(demos, relation_weight=0.0, **SMALL).save(tmp_path / "policy")
+def test_a_policy_of_an_older_version_is_refused(tmp_path, demos):
+    ClosedFormPolicy(demos, **SMALL).save(tmp_path / "policy")
     content = json.loads((tmp_path / "policy" / "config.json").read_text())
-    del content["parameters"]["relation_weight"], content["config_crc32"]
-    (tmp_path / "policy" / "config.json").write_text(json.dumps(content))
-    assert ClosedformPolicy.from_pretrained(tmp_path / "policy").policy.config.relation_weight == 0
+    (tmp_path / "policy" / "config.json").write_text(json.dumps({**content, "format_version": 1}))
+    with pytest.raises(LoadError, match="fit it again"):
+        ClosedformPolicy.from_pretrained(tmp_path / "policy")
 
 
 def test_a_policy_of_the_hub_is_downloaded_as_a_folder(tmp_path, demos, monkeypatch):

@@ -154,13 +154,17 @@ def test_a_policy_is_fitted_to_poses_where_a_dataset_has_keypoints(tmp_path, dem
         for rows, episode in zip(wide, some, strict=True)
     ]
     write_theirs(tmp_path / "keypoints", episodes)
-    policy = load_policy(train(tmp_path / "keypoints", tmp_path / "run", "--policy.keypoints=pusht"))
+    policy = load_policy(
+        train(tmp_path / "keypoints", tmp_path / "run", "--policy.keypoints=pusht", "--policy.only_task=*")
+    )
     assert policy.observation_layout == PUSHT_OBSERVATIONS
     turn = 2 * np.pi
     for found, episode in zip(policy.episodes, some, strict=True):
         assert np.allclose(found.observations[:, :4], episode.observations[:30, :4], atol=1e-3)
         apart = (found.observations[:, 4] - episode.observations[:30, 4] + np.pi) % turn - np.pi
         assert np.abs(apart).max() < 1e-4
-    plain = load_policy(train(tmp_path / "keypoints", tmp_path / "plain", "--policy.layout=none"))
+    plain = load_policy(
+        train(tmp_path / "keypoints", tmp_path / "plain", "--policy.layout=none", "--policy.only_task=*")
+    )
     assert plain.observation_layout == Layout.plain(18)
     assert torch.cuda.is_available() is False  # the environment of these tests

@@ -1,39 +1,20 @@
 """From a policy to an arm: interfaces, perception, control and the runner that joins them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from closedform.robot.public import (
-        Arm,
-        ArmSetup,
-        ArmState,
-        Clock,
-        Command,
-        Control,
-        ControlConfig,
-        Controller,
-        ControlProcess,
-        ControlSpec,
-        Estimate,
-        Kinematics,
-        LockstepClock,
-        LockstepControl,
-        MarkerPerception,
-        Mode,
-        PacedClock,
-        Perception,
-        PictureFolder,
-        RunConfig,
-        Runner,
-        RunResult,
-        Status,
-        WallClock,
-        Workplane,
-        Workspace,
-        read_journal,
-    )
+from closedform.robot.arm_setup import ArmSetup
+from closedform.robot.clocks import LockstepClock, PacedClock, WallClock
+from closedform.robot.command import Command, Mode, Status
+from closedform.robot.control import Control, LockstepControl
+from closedform.robot.control_config import ControlConfig, Workspace
+from closedform.robot.control_process import ControlProcess, ControlSpec
+from closedform.robot.controller import Controller
+from closedform.robot.interfaces import Arm, ArmState, Clock, Estimate, Perception
+from closedform.robot.journal import read_journal
+from closedform.robot.kinematics import Kinematics
+from closedform.robot.marker_perception import MarkerPerception
+from closedform.robot.picture_folder import PictureFolder
+from closedform.robot.run_config import RunConfig, RunResult
+from closedform.robot.runner import Runner
+from closedform.robot.workplane import Workplane
 
 __all__ = [
     "Arm",
@@ -64,12 +45,3 @@ __all__ = [
     "Workspace",
     "read_journal",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Imports the public names on first use, so that the commands of this room are found fast."""
-    if name in __all__:
-        from closedform.robot import public
-
-        return getattr(public, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,21 +1,13 @@
 """Policies served over the network to clients that exist already."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from closedform.serve.public import (
-        Client,
-        Gr00tServer,
-        Monitor,
-        MonitorServer,
-        OpenpiServer,
-        ServeConfig,
-        Service,
-        monitoring,
-        serving,
-    )
+from closedform.client import Client
+from closedform.serve.background import monitoring, serving
+from closedform.serve.config import ServeConfig
+from closedform.serve.gr00t_server import Gr00tServer
+from closedform.serve.monitor import Monitor
+from closedform.serve.monitor_server import MonitorServer
+from closedform.serve.openpi_server import OpenpiServer
+from closedform.serve.service import Service
 
 __all__ = [
     "Client",
@@ -28,12 +20,3 @@ __all__ = [
     "monitoring",
     "serving",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Imports the public names on first use, so that the commands of this room are found fast."""
-    if name in __all__:
-        from closedform.serve import public
-
-        return getattr(public, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
