@@ -110,6 +110,7 @@ def parse(words: list[str], block: CodeBlock) -> None:
         raise AssertionError(f"{block.place}: closedform {' '.join(words)}: no such command or option") from None
 
 
+@pytest.mark.filterwarnings("default:no layouts are declared:closedform.ClosedFormWarning")  # which is said once
 def test_the_ten_lines_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = [block for block in code_blocks(ROOT / README) if block.language == "python" and block.not_run is None]

@@ -73,7 +73,7 @@ def test_a_row_says_how_each_plan_was_made(policy):
 
 
 def test_rows_of_before_still_load():
-    old = EvaluationResult.load(ROOT / "tests" / "before" / "results.json")
+    old = EvaluationResult.load(ROOT / "tests" / "data" / "results_0_1.json")
     row = old.episodes[0]
     assert (row.frames, row.held, row.n_effective, row.shrinkage, row.outside) == (None,) * 5
     assert not {"frames", "held", "n_effective", "shrinkage", "outside"} & set(row.to_json())

@@ -136,12 +136,12 @@ import resource, sys
 from pathlib import Path
 from closedform.errors import SaveError
 from closedform.experts import generation
-from closedform.experts.record import Recorded
+from closedform.experts.record import RecordedEpisode
 import numpy as np
 
 def record(environment, seed):
     values = np.random.default_rng(seed).normal(size=(2000, 3))
-    return Recorded(seed, {"object": values}, values, np.ones(2000, bool), values, "model")
+    return RecordedEpisode(seed, {"object": values}, values, np.ones(2000, bool), values, "model")
 
 generation.record, generation.Robomimic = record, lambda task: None
 for limit, message in ((50_000, "seed_0"), (500_000, "x.hdf5: ")):

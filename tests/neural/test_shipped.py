@@ -72,5 +72,5 @@ def test_as_many_samples_as_cannot_be_drawn_are_refused(n_samples):
 def test_commands_take_them_by_name(capsys):
     with pytest.raises(SystemExit):
         main(["eval", "--env", "pusht", "--policy", "pusht-dot", "--episodes", "1"])
-    assert "pusht-dit, pusht-dit-left" in capsys.readouterr().err
+    assert "did you mean pusht-dit?" in capsys.readouterr().err
     assert load_policy("pusht-dit").fingerprint() != load_policy("pusht-dit-left").fingerprint()

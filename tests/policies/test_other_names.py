@@ -52,5 +52,5 @@ def test_dir_shows_what_a_user_needs_and_what_a_user_added(policy):
 
 
 def test_what_dir_leaves_out_is_there(policy):
-    assert policy.plan_together and policy.store
+    assert policy.step_together and policy.store
     assert copy.copy(policy).config == policy.config and pickle.loads(pickle.dumps(policy)).config == policy.config

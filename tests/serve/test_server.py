@@ -76,7 +76,10 @@ def test_an_error_is_a_text_and_then_1011(address):
 
 def test_an_array_as_endpoint_is_a_mistake_of_the_client(address, caplog):
     for endpoint in (np.zeros(3), np.array(["add", "add"]), None):
-        with Client(address) as client, pytest.raises(ServeError, match="endpoint: expected infer, reset or add"):
+        with (
+            Client(address) as client,
+            pytest.raises(ServeError, match="endpoint: expected infer, reset, add or remove"),
+        ):
             client.infer(HERE, endpoint=endpoint)
     assert "internal" not in caplog.text
 
