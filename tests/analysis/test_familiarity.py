@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from closedform import ClosedFormPolicy, Demos
-from closedform.analysis import familiarity
 from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.analysis.leave_one_out import leave_one_out, windows_at
 from closedform.demos.episode import Episode
@@ -129,14 +128,13 @@ def test_a_policy_that_changes_meanwhile_is_measured_as_it_was(monkeypatch):
     demos = random_demos(np.random.default_rng(0), 5, 30, 3, 2)
     expected = measure_familiarity(ClosedFormPolicy(demos, n_diffusion_steps=2))
     policy = ClosedFormPolicy(demos, n_diffusion_steps=2)
-    history = familiarity.windows_at
 
     def removing(*arguments, **options):
         if len(policy.episode_ids) == 5:
             policy.remove(1)
-        return history(*arguments, **options)
+        return windows_at(*arguments, **options)
 
-    monkeypatch.setattr(familiarity, "windows_at", removing)
+    monkeypatch.setattr("closedform.analysis.familiarity.windows_at", removing)
     found = measure_familiarity(policy)
     np.testing.assert_array_equal(found.distances, expected.distances)
     assert len(policy.episode_ids) == 4

@@ -9,9 +9,10 @@ from closedform import ClosedFormPolicy, Demos, Layout
 from closedform.analysis.familiarity import measure_familiarity
 from closedform.demos.chosen_layouts import choose_layouts
 from closedform.errors import ClosedFormWarning, ConfigError, DataError
+from closedform.policies.named_observation import entry_names
 from closedform.serve import Service, service, session
 from closedform.serve.action_range import ActionRange
-from closedform.serve.observations import ObservationReader, entry_names
+from closedform.serve.observations import ObservationReader
 from closedform.weights.terms.action_prefix import ActionPrefix
 from tests.conftest import planar_demos, random_demos, slow_on_the_reference
 from tests.evaluation.toy import displaced_demos

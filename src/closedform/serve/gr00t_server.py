@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from closedform.errors import ClosedFormError, DataError, ServeError
+from closedform.policies.named_observation import entry_names
 from closedform.serve.config import ServeConfig
 from closedform.serve.gr00t_wire import Gr00tWire, modality_config
-from closedform.serve.observations import entry_names
 from closedform.serve.service import N_SESSIONS, Service, session_name, whole
 from closedform.wire import require
 

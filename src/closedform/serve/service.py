@@ -18,10 +18,11 @@ from closedform.analysis.familiarity import Familiarity, measure_familiarity
 from closedform.demos.episode import Episode, real_array
 from closedform.errors import ClosedFormError, ConfigError, DataError
 from closedform.policies.demonstration_policy import DemonstrationPolicy
+from closedform.policies.named_observation import entry_names
 from closedform.policies.plan import Plan
 from closedform.policies.policy import Policy
 from closedform.serve.action_range import ActionRange
-from closedform.serve.observations import ObservationReader, entry_names
+from closedform.serve.observations import ObservationReader
 from closedform.serve.session import Asked, Session, plan_together
 from closedform.weights.terms.action_prefix import ActionPrefix
 
